@@ -20,13 +20,17 @@ QUICKLY := NEUROSCALE_TEST_QUICK=1 $(BIN)/pytest --quiet --numprocesses $(QUICK_
 BESIDE_TYPES := $(MAKE) --no-print-directory --jobs 2 types
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo milestones check test test-all lint style types workflows quick-tests every-test lock clean
+.PHONY: help setup bundle demo milestones check test test-all lint style types workflows quick-tests every-test lock clean
 
 help: ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
 
 setup: ## Install and build what is missing; does nothing where all is there
 	@$(SET_UP)
+
+bundle: ## Pack the tools that the pinned Go built, so that other machines need not (see README.md)
+	@$(SET_UP) --for check
+	@$(BIN)/python scripts/bundle.py $(ARGUMENTS)
 
 demo: ## Set up, then the main job, from a form's answers to a service in a cluster
 	@$(SET_UP) --for demo

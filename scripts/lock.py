@@ -14,6 +14,7 @@ _LOCKS = {
     "dev.txt": ["pyproject.toml", "--group", "dev", "--constraints", "requirements/runtime.txt"],
     "bootstrap.txt": ["--group", "bootstrap"],
     "go.txt": ["--group", "go"],
+    "zig.txt": ["--group", "zig"],
     "compare.txt": ["--group", "compare"],
     # Only the extra: it shares no environment with this package.
     "serve.txt": ["-"],

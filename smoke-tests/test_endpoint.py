@@ -136,6 +136,8 @@ def test_what_it_answers_is_text(endpoint: Endpoint, service: Service, spec: Spe
     for question, answer in zip(_QUESTIONS * 2, answers, strict=True):
         text = answer.text or answer.reasoning
         wrong = garbage(text)
+        if not text and answer.tool_calls:
+            wrong = f"it calls {', '.join(answer.tool_calls)} and holds no text, although no tool was offered"
         require(
             wrong is None,
             f"the answer to {question!r} is garbage: {wrong}: {text[:80]!r}",

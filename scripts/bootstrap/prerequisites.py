@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +17,6 @@ from neuroscale.core.units import GIB
 from neuroscale.repo.layout import WRITTEN
 
 GIT = (2, 38)  # the first whose `git merge-tree --write-tree` merges without a work tree
-# Measured on a set-up from nothing: modules, build cache and binaries of the Go tools; packages of Python and Node.
-NEEDED_FOR_TOOLS = 10 * GIB
-NEEDED_FOR_PACKAGES = 2 * GIB
 
 
 @dataclass(frozen=True)
@@ -85,22 +83,26 @@ def check_untracked(repository: Path) -> None:
         )
 
 
-def check_compiler(tool: str) -> None:
-    """Raises SetupError if the machine has no C compiler, which builds `tool`."""
-    compiler = os.environ.get("CC", "gcc").split()[0]
-    if shutil.which(compiler) is None:
-        raise SetupError(
-            f"{tool} is built with a C compiler, and {compiler} is not installed. "
-            "Install one (Debian and Ubuntu: apt install gcc libc6-dev), or name it in CC."
-        )
+def by_disk(needs: Mapping[Path, float]) -> list[tuple[Path, float, int]]:
+    """For each disk: the last of the folders on it, the bytes that they need together, and those that are free."""
+    disks: dict[int, tuple[Path, float, int]] = {}
+    for folder, needed in needs.items():
+        place = _existing(folder)
+        disk = place.stat().st_dev
+        before = disks[disk][1] if disk in disks else 0.0
+        disks[disk] = (folder, before + needed, shutil.disk_usage(place).free)
+    return list(disks.values())
 
 
 def check_space(folder: Path, needed: int) -> None:
     """Raises SetupError when the disk that `folder` is or will be on has less than `needed` bytes free."""
-    place = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    free = shutil.disk_usage(place).free
+    free = shutil.disk_usage(_existing(folder)).free
     if free < needed:
         raise SetupError(
-            f"{folder} needs {needed / GIB:.0f} GiB of free disk space, and {free / GIB:.1f} GiB are left. "
+            f"{folder} needs {needed / GIB:.1f} GiB of free disk space, and {free / GIB:.1f} GiB are left. "
             "Free some, or set NEUROSCALE_CACHE to a folder on a larger disk."
         )
+
+
+def _existing(folder: Path) -> Path:
+    return next(parent for parent in (folder, *folder.parents) if parent.exists())

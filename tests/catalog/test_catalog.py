@@ -61,6 +61,9 @@ def test_the_catalog_of_this_repository_loads_and_suits_the_settings() -> None:
         (L4, "counts: [1, 2, 4, 8]", "counts: []", "counts", "at least 1"),
         (L4, "  value: 21.96", '  value: "21.96"', "memory_gib.value", "Write a number"),
         (L4, "  value: 21.96", "  value: -1", "memory_gib.value", "a number above 0"),
+        (L4, "  value: 21.96", "  value: .inf", "memory_gib.value", "Write a finite number"),
+        (L4, "  value: 21.96", "  value: .nan", "memory_gib.value", "Write a finite number"),
+        (L4, "  value: 21.96", "  value: 1.0e+999", "memory_gib.value", "Write a smaller number"),
         (L4, "  value: 21.96", "  valeu: 21.96", "memory_gib.valeu", "Did you mean 'value'?"),
         (L4, "resource: nvidia.com/gpu", "resource: 'gpu; rm'", "resource", "Write text that matches"),
         (QAT, "layers: 30", "layers: thirty", "config.text_config.num_hidden_layers", "Copy config.json"),
@@ -239,6 +242,7 @@ def test_the_catalog_has_this_years_models_and_every_one_is_read_with_parsers_th
     [
         ("schema_version: 1", "schema_version: 2", "schema_version", "Write 1"),
         ("default_branch: main", "default_brunch: main", "repository.default_brunch", "Did you mean 'default_branch'?"),
+        ("max_replicas: 2", "max_replicas: .inf", "environments.local.max_replicas", "Write a finite number"),
         ("max_replicas: 2", "max_replicas: 0", "environments.local.max_replicas", "a number from 1 on"),
         (
             'store: "gs://neuroscale-models"',

@@ -12,6 +12,7 @@ import pytest
 
 from checkpoints import LLAMA, llama_tensors, safetensors, write_checkpoint
 from hub_server import COMMIT, NAME, Hub, hub_environment, serving
+from neuroscale.core.validation import suggest
 from neuroscale.models.config import read_config
 
 pytestmark = pytest.mark.slow  # it starts a program for each case
@@ -111,6 +112,19 @@ def test_the_hub_is_not_asked_for_what_is_in_the_catalog_or_on_disk(tmp_path: Pa
     assert json.loads(of_file.stdout)["name"] == "gemma-4-31B-it"
     assert gone.returncode == 2
     assert hub.asked == []
+
+
+def test_a_model_that_the_catalog_has_of_another_owner_is_named(tmp_path: Path) -> None:
+    with serving(Hub({})) as hub:
+        said = model("Qwen/Qwen3.6-27B-NVFP4", tmp_path, url=hub.url, folder=ROOT)
+    assert said.returncode == 2
+    assert "Did you mean 'nvidia/Qwen3.6-27B-NVFP4' of the catalog?" in said.stderr
+
+
+def test_another_owner_comes_before_another_model() -> None:
+    names = ["Qwen/Qwen3.6-27B", "Qwen/Qwen3.6-27B-FP8", "nvidia/Qwen3.6-27B-NVFP4"]
+    assert suggest("qwen/Qwen3.6-27b-NVFP4", names).startswith("Did you mean 'nvidia/Qwen3.6-27B-NVFP4'?")
+    assert suggest("Qwen3.6-27B", names).startswith("Did you mean 'Qwen/Qwen3.6-27B'?")
 
 
 def test_a_name_that_is_nothing_is_refused_with_the_nearest_one(tmp_path: Path) -> None:

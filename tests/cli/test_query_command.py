@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,6 +93,30 @@ def test_json_has_everything_and_nothing_else_is_printed(server: Server) -> None
     assert found["meanwhile"]["waiting"] == {"start": 1.0, "peak": 1.0, "end": 1.0}
     assert found["looks"] >= 2
     assert KEY not in said.out
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf"])
+def test_a_metric_that_is_not_finite_is_not_known(server: Server, value: str) -> None:
+    server.metrics = page(METRICS.replace("0.0012", value))
+    course = json.loads(query(server, "hello", "--json").out, parse_constant=pytest.fail)["meanwhile"]
+    assert course["kv_cache_usage"] == {"start": None, "peak": None, "end": None}
+    assert course["running"]["peak"] == 2.0
+    assert "nan" not in query(server, "hello").err.lower()
+
+
+def test_a_temperature_is_a_number(server: Server) -> None:
+    said = query(server, "hello", "--temperature", "nan")
+    assert (said.status, "--temperature" in said.err) == (2, True)
+
+
+def test_an_answer_of_tool_calls_alone_is_not_called_empty(server: Server) -> None:
+    part = delta("", 1)
+    part["choices"][0]["delta"] = {"tool_calls": [{"index": 0, "function": {"name": "weather", "arguments": "{}"}}]}
+    server.chat = HEAD + event(part) + event(delta("", 1, "tool_calls")) + event(usage(1)) + DONE
+    said = query(server, "hello")
+    assert "The model calls tools: weather." in said.err
+    assert "empty" not in said.err
+    assert query(server, "hello", "--json").json["tool_calls"] == ["weather"]
 
 
 def test_what_the_model_thinks_stands_apart(server: Server) -> None:

@@ -36,13 +36,13 @@ def test_a_service_has_a_price_and_one_that_nobody_looked_at_a_reason(monkeypatc
         said = run("token-cost", "--window", "2026-11-01", *asked, "--json")
         shown = run("token-cost", "--window", "2026-11-01", *asked)
     hidden, chat = said.json["services"]
-    assert (said.status, hidden["why_unknown"]) == (1, "Prometheus has no samples of its servers")
+    assert (said.status, hidden["why_unknown"]) == (1, "Prometheus has no usable samples of its servers")
     assert hidden["usd_per_million"] is None
     assert [chat[f"usd_per_million{part}"] for part in ("", "_prompt", "_generation")] == ["2.20", "1.00", "4.00"]
     assert chat["experts_touched"] == pytest.approx(0.40, abs=0.005)  # 1 - (1 - 8/128)^8
     assert "8.0 requests ran at once" in shown.out
     assert "reads 40% of the 128 experts, not the 6% that one token takes" in shown.out
-    assert "one/hidden has no price: Prometheus has no samples of its servers" in shown.out
+    assert "one/hidden has no price: Prometheus has no usable samples of its servers" in shown.out
 
 
 def test_opencost_s_own_cost_of_tokens_stands_beside_where_the_server_has_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,19 @@ def test_nothing_is_shown_where_there_is_no_key(server: BrokenServer, endpoint: 
     assert KEY not in repr(endpoint)
 
 
+def test_an_answer_of_tool_calls_alone_is_not_empty(server: BrokenServer, endpoint: Endpoint) -> None:
+    def calls(tokens: int, **function: str) -> bytes:
+        part = delta("", tokens)
+        part["choices"][0]["delta"] = {"tool_calls": [{"index": 0, "function": function}]}
+        return event(part)
+
+    parts = (calls(1, name="get_weather", arguments=""), calls(2, arguments='{"city": '), calls(3, arguments='"Bonn"}'))
+    server.says(HEAD, *parts, event(delta("", 3, "tool_calls")), event(usage(3)), DONE)
+    answer = chat.chat(endpoint, "hello", SHORT)
+    assert (answer.text, answer.tool_calls, answer.finish_reason) == ("", ("get_weather",), "tool_calls")
+    assert answer.ttft_seconds is not None
+
+
 def test_the_first_token_is_the_first_with_text_and_the_rate_counts_tokens_after_it(
     server: BrokenServer, endpoint: Endpoint
 ) -> None:
@@ -210,6 +223,15 @@ def test_an_error_in_the_middle_of_a_stream_is_handed_on(server: BrokenServer, e
     server.says(HEAD, event(delta("one", 1)), event(broken), DONE)
     found = failure(endpoint)
     assert (found.said, found.arrived) == ("EngineCore died again", "one")
+
+
+@pytest.mark.parametrize("words", ["EngineCore died. Restart it.", "EngineCore died. Restart it"])
+def test_the_words_of_a_server_stand_behind_our_own_sentence(
+    server: BrokenServer, endpoint: Endpoint, words: str
+) -> None:
+    server.says(HEAD, event(delta("one", 1)), event({"error": {"message": words}}), DONE)
+    told = str(failure(endpoint))
+    assert "ended with an error after 1 token had arrived: EngineCore died. Restart it. The answer is" in told
 
 
 @pytest.mark.parametrize("data", [b"data: {\n\n", b"data: [1]\n\n", b'data: "x"\n\n', b"data: \xff\xfe\n\n"])
@@ -340,7 +362,7 @@ def test_nobody_at_the_address_says_so(endpoint: Endpoint) -> None:
     with client(nobody, direct=True) as http:
         found = failure(dataclasses.replace(endpoint, url=nobody, http=http))
     assert found.status is None
-    assert "neuroscale status chat" in str(found)
+    assert "refuses the connection to port" in str(found)
 
 
 # Not streamed ---------------------------------------------------------------------------------------------------------

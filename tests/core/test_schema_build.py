@@ -205,7 +205,7 @@ TABLE = [
             "v1": [
                 {"name": "things", "kind": "Thing", "namespaced": False},
                 {"name": "things/status", "kind": "Thing", "namespaced": True},
-                {"name": "gones", "kind": "Gone", "namespaced": True},
+                {"name": "gones", "kind": "Gone", "namespaced": True},  # Kubernetes has it no longer
             ]
         },
     }
@@ -217,6 +217,18 @@ def test_a_native_kind_has_its_plural_and_scope_from_the_table() -> None:
     assert (found.api_version, found.kind, found.plural, found.namespaced, found.native, found.source) == (
         *("things.io/v1", "Thing", "things", False, True, "kubernetes@1"),
     )
+
+
+def test_a_version_that_is_newer_than_the_table_is_known() -> None:
+    (table,) = TABLE
+    older = json.loads(json.dumps([table]).replace('"v1"', '"v1beta1"'))
+    (found,) = native_schemas.native_kinds(RAW, older, "")
+    assert (found.api_version, found.plural, found.namespaced) == ("things.io/v1", "things", False)
+
+
+def test_a_kind_whose_plural_nothing_says_stops_the_build() -> None:
+    with pytest.raises(BuildError, match=r"kubernetes@1 has the kind things\.io/v1 Thing, and nothing says its plural"):
+        list(native_schemas.native_kinds(RAW, [], "kubernetes@1"))
 
 
 def test_a_native_schema_stands_alone_and_is_strict() -> None:

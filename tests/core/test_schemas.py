@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from neuroscale.core import schemas, tool_cache, tools
+from neuroscale.core.native_schemas import read_definitions
 from neuroscale.core.schemas import SchemaSet
 
 pytestmark = pytest.mark.tools
@@ -227,6 +228,20 @@ def test_the_index_holds_plural_scope_and_source(known: SchemaSet) -> None:
     assert (policy.plural, policy.namespaced, policy.native) == ("networkpolicies", True, True)
     assert policy.source.startswith("kubernetes-validate@")
     assert not known.kinds["v1", "Namespace"].namespaced
+
+
+def test_every_kind_of_the_pinned_kubernetes_has_a_schema(known: SchemaSet) -> None:
+    definitions = read_definitions(tool_cache.schema_pins().kubernetes_validate)
+    kinds = {
+        (f"{name['group']}/{name['version']}".removeprefix("/"), name["kind"])
+        for definition in definitions.values()
+        if definition.get("properties", {}).get("metadata", {}).get("$ref", "").endswith(".ObjectMeta")
+        for name in definition.get("x-kubernetes-group-version-kind", [])
+    }
+    assert len(kinds) >= 100
+    assert kinds - set(known.kinds) == set()
+    binding = known.kinds["admissionregistration.k8s.io/v1", "MutatingAdmissionPolicyBinding"]
+    assert (binding.plural, binding.namespaced) == ("mutatingadmissionpolicybindings", False)
 
 
 def test_every_schema_of_the_index_is_there(known: SchemaSet) -> None:

@@ -71,31 +71,63 @@ def test_a_plain_scalar_that_is_accepted_means_the_same_to_yaml_1_1(text: str) -
 
 
 @pytest.mark.parametrize(
-    "plain",
+    ("plain", "fix"),
     [
-        "yes",
-        "NO",
-        "on",
-        "y",
-        "0o17",
-        "017",
-        "0x1f",
-        "1_000",
-        "12:30",
-        "1e3",
-        "2026-01-31",
-        ".5",
-        "5.",
-        ".inf",
-        "=",
-        "<<",
-        "+1",
+        ("yes", 'Quote it ("yes") if it is text, or write true.'),
+        ("NO", 'Quote it ("NO") if it is text, or write false.'),
+        ("on", "or write true."),
+        ("y", "or write true."),
+        ("0o17", "or write 15 (it is octal)."),
+        ("017", "or write 15 (it is octal)."),
+        ("-017", "or write -15."),
+        ("0899", "or write 899."),
+        ("0x1f", "or write 31."),
+        ("0b11", "or write 3."),
+        ("1_000", "or write 1000."),
+        ("12:30", 'Quote it ("12:30").'),
+        ("1e3", "or write 1000."),
+        ("2026-01-31", 'Quote it ("2026-01-31").'),
+        (".5", "or write 0.5."),
+        ("5.", "or write 5."),
+        (".inf", 'Write a finite number, since JSON has no other, or quote it (".inf") if it is text.'),
+        ("-.inf", 'quote it ("-.inf") if it is text.'),
+        (".NaN", 'quote it (".NaN") if it is text.'),
+        ("1e999", 'quote it ("1e999") if it is text.'),
+        ("=", 'Quote it ("=").'),
+        ("<<", "Write out the fields that << would merge."),
+        ("+1", "or write 1."),
     ],
 )
-def test_a_scalar_that_parsers_disagree_about_is_refused_with_its_line(plain: str) -> None:
+def test_a_scalar_that_parsers_disagree_about_is_refused_with_what_to_write(plain: str, fix: str) -> None:
     with pytest.raises(InputError, match=r"f:2: b") as caught:
         read_document(f"a: 1\nb: {plain}\n", "f")
-    assert "Quote it" in str(caught.value)
+    assert caught.value.problems[0].fix.endswith(fix)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "fix"),
+    [
+        ("0755", "Write 493 (0755 in octal)."),
+        ("0o644", "Write 420 (0o644 in octal)."),
+        ("01777", 'Quote it ("01777") if it is text, or write 1023 (it is octal).'),
+    ],
+)
+@pytest.mark.parametrize("field", ["defaultMode", "mode"])
+def test_the_mode_of_a_file_is_written_in_decimal(spelling: str, fix: str, field: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_document(f"secret: {{{field}: {spelling}}}\n", "f")
+    assert caught.value.problems[0].fix == fix
+
+
+@pytest.mark.parametrize(
+    ("key", "fix"), [("on", 'Quote it: "on".'), ("0755", 'Quote it: "0755".'), ("<<", "Write out")]
+)
+def test_a_key_that_parsers_disagree_about_is_quoted(key: str, fix: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_document(f"{key}: {{a: b}}\n", "f")
+    assert caught.value.problems[0].fix.startswith(fix)
+    if fix.startswith("Quote"):
+        assert read_document(f'"{key}": {{a: b}}\n', "f").value == {key: {"a": "b"}}
 
 
 @pytest.mark.parametrize(

@@ -204,13 +204,14 @@ GOLDEN = {
         lambda: dearer("1.80"),
         (over("3,553.06") + ". Prices changed, and nothing that is deployed",),
     ),
-    # 1776.528 x 3 = 5329.584; - 1776.53 = 3553.05; at the price before 1976.25, as above; 5329.58 + 1776.53 = 7106.11
+    # 1776.528 x 3 = 5329.584; - 1776.53 = 3553.05; at the price before 1976.25, as above; 5329.58 + 1776.53 = 7106.11,
+    # and before the change, at the price before, 988.13 x 2 = 1976.26
     "price changed with a service": Golden(
         lambda: {**dearer("1.80"), **folder(l4="1.80", replicas_min=3)},
         (
             "| dev/chat changed | 1,776.53 | 5,329.58 | +3,553.05 |",
             "the prices that it brings. At the prices before, the difference is +1,976.25 USD a month.",
-            over("7,106.11", "3,553.06"),
+            over("7,106.11", "1,976.26"),
         ),
         refused=True,
     ),

@@ -482,7 +482,7 @@ def test_a_removed_policy_is_named_and_still_judges_the_change(
     edit(repository, ISVC, lambda text: text.replace("v0.32.0", "latest"))
     verdict = gate(repository)
     assert "policy/no-mutable-image-tags" in rules(verdict)
-    assert any("removes policies" in note and "no-mutable-image-tags" in note for note in verdict["notes"])
+    assert "change/removed-policy" in rules(verdict, "notice")
 
 
 def test_attributes_cannot_leave_a_part_out_of_the_gate_that_judges(repository: Repository) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
@@ -70,7 +72,7 @@ def repository(tmp_path: Path) -> Iterator[Repository]:
 def test_the_gate_has_these_checks_in_this_order() -> None:
     """Whoever takes one away, or puts one elsewhere, has to say so here."""
     assert [one.name for one in all_checks()] == [
-        *("files", "catalog", "effects", "effects-fit"),
+        *("files", "change", "catalog", "effects", "effects-fit"),
         *("policy", "schema", "secrets", "policy-of-head", "policy-tests", "server"),
         *("kinds", "owners", "catalog", "drift", "fit", "fit-of-head", "platform", "production", "cost"),
     ]
@@ -79,8 +81,20 @@ def test_the_gate_has_these_checks_in_this_order() -> None:
     ]
 
 
+def test_kyverno_does_not_wait_until_planning_is_imported() -> None:
+    code = (
+        "import sys; from neuroscale.gate.runner import all_checks\n"
+        "checks = all_checks(renders_anew=False, only_services=True)\n"
+        "assert [next(checks).name for _ in range(2)] == ['files', 'policy']\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    needless = ("jinja2", "jsonschema", "neuroscale.models.config", "neuroscale.planning.fit", "rich")
+    assert not set(needless) & set(done.stdout.split())
+
+
 def test_a_run_shares_no_check_with_another() -> None:
-    first, second = all_checks(), all_checks()
+    first, second = list(all_checks()), list(all_checks())
     assert not {id(one) for one in first} & {id(one) for one in second}
 
 

@@ -53,7 +53,7 @@ def cost(repository: Repository, files: dict[str, Any], base: str = "main~1") ->
     repository.commit({name: dump(value) if isinstance(value, dict) else value for name, value in files.items()})
     change = find_change(repository.git, base, "main")
     costs = cost_of_change(change, PlatformSources(change.before), PlatformSources(change.after), [], {}, TODAY)
-    return costs and costs.shown
+    return costs.shown if costs else None
 
 
 def one(repository: Repository, files: dict[str, Any]) -> CostChange:

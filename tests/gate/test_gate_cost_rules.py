@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cost_examples import HOURLY, TODAY, inference_service, monthly, pod_spec, workload
+from cost_examples import GPU_POD, HOURLY, TODAY, inference_service, monthly, pod_spec, workload
 from neuroscale.core.yaml_io import dump
 from neuroscale.gate.check import GateResult, begin
 from neuroscale.gate.checks import locked_plans
@@ -347,6 +347,66 @@ def test_a_change_cannot_make_its_own_services_cheap(
     usd = monthly(HOURLY, 9) + (POD if rule == "over-budget" else 0)
     assert f"{usd:,.2f} USD" in errors(result)[rule].replace("+", "")
     assert result.check.outcome is Outcome.FINDINGS
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["a dearer price", "a first price"])
+@pytest.mark.parametrize("rule", ["over-budget", "large-change"])
+def test_a_change_cannot_make_dear_what_it_replaces(
+    repository: Repository, tmp_path: Path, rule: str, is_known: bool
+) -> None:
+    """What a service cost before the change is what it cost by the base's prices."""
+    text = (repository.root / PRICES).read_text()
+    lists = yaml.safe_load(text)
+    lists["prices"] = [price for price in lists["prices"] if price["accelerator"] != "nvidia-l4"]
+    repository.commit({BUDGET: budget("3000.00"), PRICES: text if is_known else dump(lists)})
+    bigger = GPU_POD | {"nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}}
+    larger = {"manifests/dev/there/app.yaml": workload(name="there", pod=bigger)}
+    result, _ = check(repository, tmp_path, {**larger, PRICES: text.replace('"0.72"', '"10.50"')})
+    assert rule in errors(result)
+    assert f"({POD if is_known else 0:,.2f} before the change)" in errors(result)["over-budget"]
+
+
+@pytest.mark.parametrize("usd", ["0.72", "20.00"])
+def test_a_catalog_that_takes_one_accelerator_for_another_hides_no_cost(
+    repository: Repository, tmp_path: Path, usd: str
+) -> None:
+    repository.commit({BUDGET: budget("3000.00")})
+    prices = (repository.root / PRICES).read_text()
+    folder = "platform/catalog/accelerators"
+    small, large = ((repository.root / f"{folder}/nvidia-{name}.yaml").read_text() for name in ("l4", "h100-80gb"))
+    label, node = "cloud.google.com/gke-accelerator: nvidia-h100-80gb", "karpenter.k8s.aws/instance-gpu-name: l4"
+    facts = {
+        f"{folder}/nvidia-l4.yaml": small.replace(node, label),
+        f"{folder}/nvidia-h100-80gb.yaml": large.replace(label, "example.com/card: h100"),
+        PRICES: prices.replace('"0.72"', f'"{usd}"'),
+    }
+    bigger = GPU_POD | {"nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}}
+    larger = {"manifests/dev/there/app.yaml": workload(name="there", pod=bigger)}
+    result, _ = check(repository, tmp_path, {**larger, **facts})
+    assert {"over-budget", "large-change"} <= {*errors(result)}
+
+
+def test_rules_of_a_base_that_cannot_be_read_are_those_of_the_change(repository: Repository, tmp_path: Path) -> None:
+    repository.commit({BUDGET: budget("3000.00"), SETTINGS: "organization: [\n"})
+    result, _ = check(repository, tmp_path, {**new(replicas=9), SETTINGS: settings(**ALL_BLOCK)})
+    assert {"over-budget", "large-change"} <= {*errors(result)}
+
+
+def test_a_team_does_not_leave_its_budget_with_its_own_change(repository: Repository, tmp_path: Path) -> None:
+    team = "platform/catalog/teams/team-alpha.yaml"
+    repository.commit({BUDGET: budget("3000.00")})
+    moved = (repository.root / team).read_text().replace(CENTER, "cc-of-another")
+    result, _ = check(repository, tmp_path, {**new(replicas=9), team: moved})
+    assert "over-budget" in errors(result)
+
+
+def test_a_smaller_service_is_not_refused_for_a_higher_price(repository: Repository, tmp_path: Path) -> None:
+    text = (repository.root / PRICES).read_text()
+    repository.commit({BUDGET: budget("1.00"), **{name: dump(one) for name, one in new(replicas=4).items()}})
+    higher = {PRICES: text.replace('"0.72"', '"1.05"')}
+    result, _ = check(repository, tmp_path, {**new(replicas=3), **higher})
+    assert errors(result) == {}
+    assert "Prices raise it, and the services of the change do not" in notices(result)["over-budget"]
 
 
 def test_the_dearer_price_is_named_and_so_is_a_price_that_only_the_change_has(

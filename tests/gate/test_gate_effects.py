@@ -16,7 +16,7 @@ from neuroscale.gate.checks.effects import Anew, evaluate_effects
 from neuroscale.gate.checks.files import evaluate_files
 from neuroscale.gate.checks.object_diff import FieldChange, field_changes
 from neuroscale.gate.make_verdict import merged
-from neuroscale.gate.merged_change import Change, find_change, read_change
+from neuroscale.gate.merged_change import Change, find_change, read_change, touches_rendering
 from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.planning.planner import plan
@@ -249,7 +249,7 @@ def test_catalog_entries_that_nothing_uses_are_named(platform: Repository) -> No
 )
 def test_nothing_is_rendered_where_nothing_of_the_kind_changed(platform: Repository, path: str, runs: bool) -> None:
     change = Change(platform.git, "", "", "", (path,))
-    assert effects.touches(change) is runs
+    assert touches_rendering(change) is runs
     # Code of a change does not run, so what it would render is not known.
     assert len(list(effects.unseen(change))) == path.startswith("src/")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,20 +30,35 @@ REASON = "The launch needs more replicas."
 def judged(expires: str = "2027-01-31", reason: str = REASON, longest_days: int = LONGEST_DAYS) -> Finding:
     """The one finding for a service with an override."""
     override = Override(field="replicas.min", value=2, reason=reason, expires=date.fromisoformat(expires))
-    request = make_request(**ANSWERS, overrides=(override,))
+    (finding,) = findings(override, longest_days=longest_days)
+    return finding
+
+
+def findings(*overrides: Override, longest_days: int = LONGEST_DAYS, **answers: Any) -> tuple[Finding, ...]:
+    request = make_request(**{**ANSWERS, **answers}, overrides=overrides)
     files = render(request, plan(request, CATALOG, SETTINGS, PLATFORM.template.version), PLATFORM.template)
     snapshot = MemorySnapshot({f"{SERVICE.folder}/{name}": text.encode() for name, text in files.items()})
     service = ServiceFolder(SERVICE, "added", tuple(snapshot.entries()), plan_changed=True)
-    (finding,) = evaluate_drift(snapshot, (service,), PLATFORM, TODAY, longest_days=longest_days)[0].findings
-    assert finding.file == f"{SERVICE.folder}/request.yaml"
-    assert f"`neuroscale replan {SERVICE.folder}`" in finding.fix
-    return finding
+    found = evaluate_drift(snapshot, (service,), PLATFORM, TODAY, longest_days=longest_days)[0].findings
+    assert {one.file for one in found} == {f"{SERVICE.folder}/request.yaml"}
+    assert all(f"`neuroscale replan {SERVICE.folder}`" in one.fix for one in found)
+    return found
 
 
 def test_an_override_in_force_is_a_notice_with_its_value_day_and_reason() -> None:
     finding = judged()
     assert (finding.rule, finding.severity.value) == ("override", "notice")
     assert finding.message == f"the override of replicas.min with 2 is in force until 2027-01-31: {REASON}"
+
+
+def test_an_override_that_gives_less_than_the_form_asks_for_is_a_notice() -> None:
+    values = {"max_num_seqs": 1, "replicas.min": 1}
+    overrides = [
+        Override(field=field, value=value, reason=REASON, expires=date(2027, 1, 31)) for field, value in values.items()
+    ]
+    found = [one for one in findings(*overrides, concurrent_users=40) if one.rule == "less-than-asked"]
+    assert [one.severity.value for one in found] == ["notice"]
+    assert "39 of them wait in the queue" in found[0].message
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from neuroscale.core.errors import InputError
 from neuroscale.gate.checks.files import evaluate_files
 from neuroscale.gate.judged_files import GateInput, ServiceFolder, read_paths
 from neuroscale.gate.verdict import Finding
+from neuroscale.manifests.objects import read_manifests
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.snapshot import Kind, MemorySnapshot
 
@@ -87,6 +88,11 @@ def test_each_missing_file_is_found(name: str) -> None:
     assert [(finding.rule, finding.file) for finding in found] == [("missing-file", name)]
 
 
+def test_a_missing_request_is_restored_since_nothing_can_be_rendered_without_it() -> None:
+    (finding,) = findings({path: content for path, content in GOOD.items() if not path.endswith("request.yaml")})
+    assert finding.fix.startswith("Restore request.yaml first")
+
+
 def test_an_environment_that_the_settings_do_not_name_is_found() -> None:
     snapshot = MemorySnapshot(GOOD)
     given = GateInput(snapshot, (ServiceFolder(SERVICE, "checked", tuple(snapshot.entries())),))
@@ -126,9 +132,6 @@ def test_one_file_of_a_service_stands_for_the_whole_service(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "content", "rule"),
     [
-        ("kustomization.yaml", b"resources: []", "not-rendered"),
-        ("app/Kustomization", b"resources: []", "not-rendered"),
-        ("a.jsonnet", b"{}", "not-rendered"),
         ("a.yaml", b"hello: world", "unreadable"),
         ("a.json", b'{"a": 1, "a": 2}', "unreadable"),
         ("a.json", b'{"a": NaN}', "unreadable"),
@@ -178,6 +181,23 @@ def test_an_object_with_two_names_is_a_finding_of_its_own(tmp_path: Path, value:
     assert [one.kind for one in manifests] == [*([] if rules else ["ConfigMap"]), "Deployment", "Deployment"]
     if rules:
         assert (evaluation.findings[0].line, "generateName" in evaluation.findings[0].message) == (6, True)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "field", "fix"),
+    [
+        (b"{generateName: a-}", "metadata.generateName", "Remove metadata.generateName. Give the object a fixed name"),
+        (b"{}", "metadata.name", "Give the object a fixed name"),
+        (b"{name: 7}", "metadata.name", 'Quote it: "7".'),
+        (b"{name: a, namespace: 7}", "metadata.namespace", 'Quote it: "7".'),
+        (b"{name: A}", "metadata.name", "Use lower-case letters"),
+    ],
+)
+def test_an_object_without_a_usable_name_is_told_what_to_write(metadata: bytes, field: str, fix: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_manifests(b"apiVersion: batch/v1\nkind: Job\nmetadata: " + metadata + b"\n", "job.yaml")
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.line, problem.fix.startswith(fix)) == (field, 3, True), problem
 
 
 @pytest.mark.parametrize("files", [{}, {"README.md": b"hi"}])

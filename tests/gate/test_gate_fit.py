@@ -251,7 +251,7 @@ def test_a_server_that_nobody_reaches_or_anybody_may_ask_is_found(
 
 
 def test_the_memory_that_is_advised_is_what_the_planner_gives(knowledge: Knowledge) -> None:
-    little = {"resources": {"limits": {"memory": "64Mi", "nvidia.com/gpu": 1}}}
+    little: dict[str, Any] = {"resources": {"limits": {"memory": "64Mi", "nvidia.com/gpu": 1}}}
     assert "to 32Gi, as a plan gives" in errors(knowledge, dense(**little))["host-memory"].fix
     path = ROOT / "manifests/local/tiny-moe/inferenceservice.yaml"
     rendered = yaml.safe_load(path.read_text())
@@ -1407,6 +1407,23 @@ def test_a_change_is_judged_by_the_facts_of_its_base() -> None:
     assert "does-not-fit" in errors(changed, dense("--max-model-len=131072"))  # type: ignore[arg-type]
 
 
+def test_an_accelerator_whose_labels_move_keeps_the_memory_of_the_base() -> None:
+    """Else a change could name its nodes by a new label and give them more memory, and the base would not know them."""
+    before, after = catalog_files(), catalog_files()
+    card, label = "platform/catalog/accelerators/nvidia-l4.yaml", b"  cloud.google.com/gke-accelerator: nvidia-l4"
+    assert before[card].count(label) == 1
+    after[card] = after[card].replace(label, b"  example.com/card: l4").replace(b"value: 21.96", b"value: 219.6")
+    changed = read_knowledge(PlatformSources(MemorySnapshot(before)), PlatformSources(MemorySnapshot(after)))
+    assert changed is not None
+    asked = dense("--max-model-len=131072", nodes={"example.com/card": "l4"})
+    assert "does-not-fit" in errors(changed, asked)
+    # A memory that the base does not give is the change's own.
+    before[card] = re.sub(rb"memory_gib:\n  value: 21.96\n", b"memory_gib:\n  value: null\n", before[card])
+    changed = read_knowledge(PlatformSources(MemorySnapshot(before)), PlatformSources(MemorySnapshot(after)))
+    assert changed is not None
+    assert "new-accelerator" in notices(changed, asked)
+
+
 def test_what_the_base_does_not_know_is_judged_by_the_changes_own_facts_and_it_is_said() -> None:
     before, after = catalog_files(), catalog_files()
     for path in [path for path in before if "Llama-3.1-8B" in path]:
@@ -1439,7 +1456,7 @@ def test_a_tripwire_that_comes_back_clean_ends_the_trust(monkeypatch: pytest.Mon
     def blind(*given: Any) -> Judged:
         judged = real(*given)
         kept = tuple(one for one in judged.findings if one.rule != rule or told not in one.message)
-        return Judged(kept, judged.whole)
+        return Judged(kept, judged.whole, judged.fitted)
 
     monkeypatch.setattr(gate, "judge_container", blind)
     with pytest.raises(UntrustedError, match="tripwire"):
@@ -1511,7 +1528,7 @@ def test_broken_manifests_never_break_the_gate(knowledge: Knowledge) -> None:
 @pytest.mark.parametrize(
     ("argument", "told"),
     [
-        ("--enable-lora", "LoRA adapters"),
+        ("--lora-target-modules=q_proj", "LoRA adapters"),
         ('--speculative-config={"model": "org/draft", "num_speculative_tokens": 3}', "the draft model org/draft"),
         ('--hf-overrides={"num_hidden_layers": 200}', "the model's config"),
         ("--kv-cache-dtype-skip-layers=0", "the layers that it leaves as they are"),

@@ -154,6 +154,22 @@ def test_a_kind_that_no_folder_needs_is_refused_by_name_everywhere(one: Manifest
     assert look(one, strict=strict) == (["refused-kind"], [])
 
 
+@pytest.mark.parametrize(
+    ("one", "fix"),
+    [
+        (manifest(CORE, "Service", spec={"type": "NodePort"}), "Write type: ClusterIP,"),
+        (manifest(CORE, "Service", spec={"externalIPs": ["1.2.3.4"]}), "Remove externalIPs,"),
+        (
+            manifest("policy/v1", "PodDisruptionBudget", spec={"minAvailable": "100%"}),
+            "Write maxUnavailable: 1, and no minAvailable.",
+        ),
+    ],
+)
+def test_a_fix_ends_well_when_it_is_followed_literally(one: Manifest, fix: str) -> None:
+    found, _ = evaluate_kinds([one], (), schemas.find(), strict=True)
+    assert any(finding.fix.startswith(fix) for finding in found.findings), found.findings
+
+
 def test_admission_refuses_the_kinds_that_the_gate_refuses_everywhere() -> None:
     everywhere = {(group, plural_of(kind)) for (group, kind), refusal in REFUSED.items() if refusal.everywhere}
     policies = load_policy_set(FolderSnapshot(ROOT)).policies

@@ -15,6 +15,7 @@ from neuroscale.core import schemas, tools
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.yaml_io import dump
 from neuroscale.gate.check import Evaluation
+from neuroscale.gate.checks.kyverno import Batch, KyvernoResult, Reference, reference
 from neuroscale.gate.checks.policy import evaluate_policies
 from neuroscale.gate.verdict import Severity
 from neuroscale.manifests.objects import Manifest, read_manifests
@@ -119,6 +120,36 @@ def test_the_answer_does_not_depend_on_the_number_of_processes(tmp_path: Path, w
     given = manifests(*(deployment(f"d{index}", owner="a" if index % 2 else "") for index in range(20)))
     seen = judge(given, policy_set(OWNER, COST), tmp_path, workers=workers)
     assert (seen.evaluated, len(seen.findings)) == (40, 30)
+
+
+@pytest.mark.parametrize(("alike", "processors", "processes"), [(12, 2, 2), (11, 2, 1), (12, 1, 1)])
+def test_a_few_objects_are_not_sent_to_many_policies_of_other_kinds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, alike: int, processors: int, processes: int
+) -> None:
+    """Kyverno compiles each policy for each object of its process, also for those that the policy does not judge."""
+    batches: list[Batch] = []
+
+    def passes(batch: Batch, *_: object) -> dict[tuple[str, Reference], KyvernoResult]:
+        batches.append(batch)
+        return {(one.name, reference(thing)): KyvernoResult("pass", "") for one in batch.policies for thing in given}
+
+    monkeypatch.setattr("neuroscale.gate.checks.policy.ask_with_tripwires", passes)
+    monkeypatch.setattr("os.cpu_count", lambda: processors)
+    jobs = json.loads(
+        json.dumps(policy("of-jobs", "owner")).replace('"apps"', '"batch"').replace("deployments", "jobs")
+    )
+    made = files(*(policy(f"p{number}", "owner") for number in range(alike)), jobs)
+    job = {**deployment("neuroscale-tripwire-job"), "apiVersion": "batch/v1", "kind": "Job"}
+    made["policies/tripwires.yaml"] += b"---\n" + dump(job).encode()
+    given = manifests(deployment("a", owner="a"))
+    seen = evaluate_policies(
+        load_policy_set(MemorySnapshot(made)), given, schemas.find(), tmp_path, tmp_path, today=TODAY
+    )
+    assert (seen.evaluated, seen.expected, seen.caught) == (alike, alike, alike + 1)
+    assert len(batches) == processes
+    named = {batch.policies[0].name: [one.kind for one in (*batch.manifests, *batch.tripwires)] for batch in batches}
+    if processes == 2:
+        assert named == {"p0": ["Deployment", "Deployment"], "of-jobs": ["Job"]}
 
 
 def test_the_same_object_in_two_environments_is_judged_twice(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""Services of production environments: two replicas, a PodDisruptionBudget, images by digest, and their exceptions."""
+"""Services of production environments: two replicas, a PodDisruptionBudget, images by digest, removals, exceptions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -39,6 +39,7 @@ ISVC = f"{SERVICE.folder}/inferenceservice.yaml"
 LOOSE, PINNED = "meta-llama/Llama-3.1-8B-Instruct", "google/gemma-4-12B-it-qat-w4a16-ct"
 """Models of the Hub whose entry has no revision, and has one."""
 DIGEST = f"@sha256:{'a' * 64}"
+REMOVAL = "production-removal"
 ONE_REPLICA = "its predictor may run 1 replica: nothing answers while that node drains"
 
 
@@ -87,7 +88,7 @@ def told(result: GateResult | None, severity: Severity = Severity.ERROR) -> dict
 def test_what_the_planner_makes_for_production_passes_and_only_its_tag_is_named() -> None:
     result = judged(rendered())
     assert result is not None
-    assert (result.check.outcome, result.check.evaluated, result.check.tripwires_caught) == (Outcome.PASSED, 1, 8)
+    assert (result.check.outcome, result.check.evaluated, result.check.tripwires_caught) == (Outcome.PASSED, 1, 11)
     assert [*told(result, Severity.NOTICE)] == ["production-image-digest"]
 
 
@@ -248,7 +249,7 @@ def test_pods_that_the_files_do_not_show_are_not_counted_as_good() -> None:
     files = rendered()
     files[ISVC] = files[ISVC].replace(b"autoscalerClass: none", b"autoscalerClass: strange")
     found = told(judged(files, with_rules(**ALL_BLOCK)))
-    assert {*found} == {*PRODUCTION_RULES} - {"production-model-revision"}
+    assert {*found} == {*PRODUCTION_RULES} - {"production-model-revision", REMOVAL}
     assert "is not known: its autoscaler class 'strange'" in found["production-replicas"]
 
 
@@ -266,7 +267,7 @@ def exception(rule: str, expires: str = "2027-01-31") -> dict[str, bytes]:
     return {"policies/exceptions/support-chat.yaml": dump(value).encode()}
 
 
-@pytest.mark.parametrize("rule", PRODUCTION_RULES)
+@pytest.mark.parametrize("rule", [rule for rule in PRODUCTION_RULES if rule != REMOVAL])
 def test_an_exception_of_the_base_lifts_one_rule_for_one_service_until_it_ends(rule: str) -> None:
     files = rendered("standard" if rule == "production-replicas" else "high")
     if rule == "production-model-revision":
@@ -310,6 +311,70 @@ def test_a_tripwire_that_comes_back_clean_ends_the_trust(monkeypatch: pytest.Mon
     result = judged(rendered())
     assert result is not None
     assert (result.check.outcome, "did not catch its tripwire" in result.check.detail) == (Outcome.UNTRUSTED, True)
+
+
+def removed(
+    *services: str,
+    stay: Sequence[str] = (),
+    added: Sequence[str] = (),
+    base: Mapping[str, bytes] = FILES,
+    head: Mapping[str, bytes] = FILES,
+) -> GateResult | None:
+    """The check's result for a change that removes services (`ENVIRONMENT/NAME`) and adds some, while others `stay`."""
+    isvc = rendered()[ISVC]
+
+    def files(names: Sequence[str]) -> dict[str, bytes]:
+        return {
+            f"manifests/{name}/inferenceservice.yaml": isvc.replace(b"support-chat", name.split("/")[1].encode())
+            for name in names
+        }
+
+    before, after = files(services), MemorySnapshot({**head, **files([*stay, *added])})
+    gone = [ServiceFolder(ServicePath(*one.split("/")), "removed", ()) for one in services]
+    new = [ServiceFolder(ServicePath(*one.split("/")), "added", ()) for one in added]
+    given = GateInput(after, (*gone, *new))
+    return begin(ProductionCheck(), Run(Subject(given, list, MemorySnapshot({**base, **before})), TODAY, Path()))()
+
+
+def test_services_of_production_that_a_change_removes_together_are_named() -> None:
+    result = removed("prod/chat", "prod/code", "dev/trial", stay=["prod/search"])
+    assert result is not None
+    assert result.check.outcome is Outcome.PASSED
+    assert [(one.file, one.severity, one.message) for one in result.findings] == [
+        (
+            f"manifests/prod/{one}",
+            Severity.NOTICE,
+            f"is removed together with prod/{other}, and 1 service of prod stays",
+        )
+        for one, other in (("chat", "code"), ("code", "chat"))
+    ]
+    assert told(removed("prod/chat", "prod/code"), Severity.NOTICE)[REMOVAL].endswith("no other service of prod stays")
+
+
+def test_the_last_service_of_production_is_named_and_one_of_several_may_retire() -> None:
+    last = told(removed("prod/chat", stay=["dev/chat"]), Severity.NOTICE)
+    assert last == {REMOVAL: "is removed, and no other service of prod stays"}
+    assert told(removed("prod/chat", added=["prod/other"]), Severity.NOTICE) == last
+    assert removed("prod/chat", stay=["prod/search"]) is None
+    assert removed("dev/chat", "dev/code") is None
+
+
+def test_the_bases_rule_and_environments_decide_over_removals() -> None:
+    block = with_rules(environments=["prod"], removal="block")
+    assert removed("prod/chat", base=with_rules(environments=["prod"], removal="off")) is None
+    for head in (with_rules(environments=["prod"], removal="off"), with_rules(environments=[], removal="block")):
+        assert [*told(removed("prod/chat", base=block, head=head))] == [REMOVAL]
+    lifted = removed("prod/support-chat", base={**block, **exception(REMOVAL)})
+    assert "excepted by policies/exceptions/support-chat.yaml" in told(lifted, Severity.NOTICE)[REMOVAL]
+    expired = removed("prod/support-chat", base={**block, **exception(REMOVAL, "2026-11-20")})
+    assert "expired on 2026-11-20" in told(expired)[REMOVAL]
+
+
+def test_a_removal_that_goes_unnoticed_ends_the_trust(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(production, "removals", lambda *_: [])
+    result = judged(rendered())
+    assert result is not None
+    assert (result.check.outcome, "tripwire" in result.check.detail) == (Outcome.UNTRUSTED, True)
 
 
 @pytest.mark.parametrize(

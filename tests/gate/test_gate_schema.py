@@ -10,8 +10,9 @@ import pytest
 
 from fake_tools import lying_tool
 from neuroscale.core import schemas, tools
-from neuroscale.core.errors import UntrustedError
+from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.gate.check import Evaluation
+from neuroscale.gate.checks.file_modes import file_modes
 from neuroscale.gate.checks.schema import evaluate_schemas
 from neuroscale.manifests.objects import read_manifests
 
@@ -103,6 +104,77 @@ def test_a_kind_without_a_schema_is_a_finding_and_never_skipped(tmp_path: Path, 
     seen = judge(tmp_path, GOOD, changed(apiVersion=api_version, kind=kind))
     assert [finding.rule for finding in seen.findings] == ["no-schema"]
     assert seen.evaluated == 2
+
+
+def test_both_validators_can_judge_every_kind_that_has_a_schema(tmp_path: Path) -> None:
+    bare = [{"apiVersion": version, "kind": kind, "metadata": {"name": "a"}} for version, kind in schemas.find().kinds]
+    seen = judge(tmp_path, *bare)
+    assert {finding.rule for finding in seen.findings} == {"invalid"}
+    assert seen.evaluated == len(bare)
+
+
+@pytest.mark.parametrize("kind", ["MutatingAdmissionPolicyBinding", "MutatingAdmissionPolicy"])
+def test_kinds_that_are_newer_than_kyvernos_table_are_judged(tmp_path: Path, kind: str) -> None:
+    good: dict[str, Any] = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "a"}}
+    assert judge(tmp_path / "good", {**good, "spec": {}}).findings == ()
+    (finding,) = judge(tmp_path / "bad", {**good, "spec": {"policyNames": []}}).findings
+    assert (finding.rule, "policyNames" in finding.message) == ("invalid", True)
+
+
+CASES = Path(__file__).parent / "cases" / "file-modes"
+
+
+@pytest.mark.parametrize(
+    ("case", "rule", "fix"),
+    [
+        ("fix-plain-number", "file-mode", "Write 493 (0755 in octal)."),
+        ("fix-plain-777", "file-mode", "Write 511 (0777 in octal)."),
+        ("fix-quoted", "invalid", "Write 493 (0755 in octal)."),
+    ],
+)
+def test_the_fix_of_a_wrong_file_mode_ends_well(tmp_path: Path, case: str, rule: str, fix: str) -> None:
+    read = read_manifests((CASES / f"{case}.yaml").read_bytes(), f"{case}.yaml")
+    (finding,) = evaluate_schemas(read, schemas.find(), tools.find("kubeconform"), tmp_path).findings
+    assert (finding.rule, finding.line, finding.fix) == (rule, 8, fix)
+    assert "spec.volumes[0].configMap.defaultMode" in finding.message
+
+
+def test_the_right_file_mode_passes(tmp_path: Path) -> None:
+    read = read_manifests((CASES / "right.yaml").read_bytes(), "right.yaml")
+    assert evaluate_schemas(read, schemas.find(), tools.find("kubeconform"), tmp_path).findings == ()
+    with pytest.raises(InputError) as caught:
+        read_manifests((CASES / "octal.yaml").read_bytes(), "octal.yaml")
+    assert caught.value.problems[0].fix == "Write 493 (0755 in octal)."
+
+
+@pytest.mark.parametrize(
+    ("mode", "severity"),
+    [
+        *((0, None), (256, None), (420, None), (511, None), (400, "notice"), (444, "notice")),
+        *((512, "error"), (644, "error"), (755, "error"), (1777, "error"), (-1, "error")),
+    ],
+)
+def test_each_mode_of_a_volume_is_looked_at(mode: int, severity: str | None) -> None:
+    items = [{"key": "a", "path": "a", "mode": mode}]
+    volumes = [
+        {"name": "a", "secret": {"secretName": "a", "defaultMode": mode}},
+        {"name": "b", "projected": {"sources": [{"configMap": {"name": "a", "items": items}}]}},
+        {"name": "c", "downwardAPI": {"items": items}},
+    ]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"volumes": volumes}}
+    (read,) = read_manifests(json.dumps(pod).encode(), "a.json")
+    assert [finding.severity.value for finding in file_modes("schema", read)] == ([severity] * 3 if severity else [])
+
+
+def test_a_mode_of_another_kind_is_not_a_files(tmp_path: Path) -> None:
+    other = {"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"mode": 755, "defaultMode": 755}}
+    (read,) = read_manifests(json.dumps(other).encode(), "a.json")
+    assert list(file_modes("schema", read)) == []
+
+
+def test_an_old_version_of_a_kind_is_answered_with_the_versions_that_there_are(tmp_path: Path) -> None:
+    (finding,) = judge(tmp_path, changed(apiVersion="policy/v1beta1")).findings
+    assert (finding.rule, finding.fix) == ("no-schema", "Write apiVersion: policy/v1, with the fields of that version.")
 
 
 TRIPWIRE = "[r for r in answers if r['status'] == 'statusInvalid'][-1]"

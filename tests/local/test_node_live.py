@@ -26,10 +26,9 @@ from neuroscale.kube.client import Identity, Object, RefusedError
 from neuroscale.local.control_plane import cluster
 from neuroscale.local.node import read_only_root
 from neuroscale.local.node.addresses import loopback
-from neuroscale.local.node.container import PODS
 from neuroscale.local.node.service import NAME, NODE
 from neuroscale.local.platform_status import look
-from neuroscale.local.process import belonging
+from neuroscale.local.process import PODS, belonging
 from node_lab import exists
 from waiting import wait_for
 

@@ -178,6 +178,14 @@ def test_a_cost_without_a_number_ends_the_bill(field: str, value: Any) -> None:
     assert f"no number as {field} of 'prod/cc-one/cc-one/owner/chat/1'" in message
 
 
+@pytest.mark.parametrize("field", ["gpuCost", "cpuCost", "ramCost"])
+def test_a_part_of_a_cost_above_the_whole_ends_the_bill(field: str) -> None:
+    row = costs(1.5, 2, **{"gpuCost": 0, field: 2.5})
+    message = told(envelope({key("chat", "cc-one"): row, "__idle__": costs(0)}))
+    assert f"a {field} of 2.5, above its totalCost of 1.5" in message
+    saying(envelope({key("chat", "cc-one"): costs(1.5, 2, **{"gpuCost": 0, field: 1.5000001})})).meter(HOUR)
+
+
 @pytest.mark.parametrize("data", [[], [None], [{}]])
 def test_a_window_before_the_first_sample_is_told(data: list[Any]) -> None:
     assert "has no data of 2026-11-23 14:30 to 2026-11-23 15:30 UTC" in told(json.dumps({"code": 200, "data": data}))

@@ -54,7 +54,7 @@ def test_input_and_output_apart_add_up_to_the_cost() -> None:
 @pytest.mark.parametrize(
     ("counted", "why"),
     [
-        (None, "Prometheus has no samples of its servers"),
+        (None, "Prometheus has no usable samples of its servers"),
         (Counted(ZERO, ZERO, Decimal(10)), "its servers counted no tokens"),
         (Counted(Decimal(9), Decimal(9), ZERO), "for 0.0 of the 10.0 hours of replicas that OpenCost charged"),
         (

@@ -455,17 +455,48 @@ def test_what_of_memory_is_not_counted_is_said_and_makes_the_answer_less_sure() 
         llama_8b(), L4, replace(plain, unplanned=(Unplanned("enable_lora", "its adapters"),)), version="0.19.0"
     )
     assert (counted.confidence, unsure.confidence) == ("high", "low")
-    assert unsure.reasons == (*counted.reasons, "Planning with --enable-lora does not count its adapters.")
+    assert (counted.verdict, unsure.verdict) == ("fits", "tight")
+    told = "lanning with --enable-lora does not count its adapters"
+    first, *others = counted.reasons
+    assert unsure.reasons == (first, f"Tight: p{told}, so the start may fail.", *others, f"P{told}.")
 
 
 def test_room_for_lora_adapters_is_kept_beside_the_matrices_of_layers() -> None:
-    """81,920 sides of matrices in each of 32 layers."""
+    """81,920 sides of matrices in each of 32 layers, and those of the two matrices of the vocabulary."""
     arguments = EngineArguments(enable_lora=True, max_loras=8, max_lora_rank=128)
-    assert rank_weights(llama_8b(), arguments).by_group["lora"] == 81920 * 128 * 32 * 2 * 8
+    whole = (81920 * 32 + 2 * (128256 + 4096)) * 128 * 2 * 8
+    assert rank_weights(llama_8b(), arguments).by_group["lora"] == whole
     split = rank_weights(llama_8b(), replace(arguments, tensor_parallel_size=2)).by_group["lora"]
-    assert split < 81920 * 128 * 32 * 2 * 8 < 2 * split
+    assert split < whole < 2 * split
     assert fit(llama_8b(), L4, replace(arguments, max_model_len=8192)).verdict == "refused"
     assert "lora" not in rank_weights(llama_8b(), EngineArguments()).by_group
+
+
+@pytest.mark.parametrize(("rank", "gib"), [(16, 1.55), (64, 6.19)])
+def test_each_expert_has_room_for_lora_adapters(rank: int, gib: float) -> None:
+    """`w13_lora_a_stacked` and its like (lora/layers/fused_moe.py): a gate, an up and a down projection of 2,048 by 768
+    for each of 128 experts in 48 layers."""
+    arguments = EngineArguments(enable_lora=True, max_lora_rank=rank, max_model_len=4096)
+    without = replace(arguments, lora_of_experts=False)
+    experts = [
+        (rank_weights(qwen3_30b_a3b(), one).by_group["lora"] - rank_weights(qwen3_30b_a3b(), two).by_group["lora"])
+        for one, two in (
+            (arguments, without),
+            (replace(arguments, tensor_parallel_size=2), replace(without, tensor_parallel_size=2)),
+            (
+                replace(arguments, tensor_parallel_size=2, enable_expert_parallel=True),
+                replace(without, tensor_parallel_size=2, enable_expert_parallel=True),
+            ),
+        )
+    ]
+    assert experts[0] == 48 * 128 * 3 * (2048 + 768) * rank * 2
+    assert experts[0] / 2**30 == pytest.approx(gib, abs=0.01)
+    assert experts[1] == 48 * 128 * (3 * 768 / 2 + 3 * 2048) * rank * 2
+    assert experts[2] == experts[0] / 2
+    assert fit(qwen3_30b_a3b(), H100, arguments).confidence == "medium"
+    # Before 0.11.1 adapters had no matrices for experts.
+    groups = fit(qwen3_30b_a3b(), H100, arguments, version="0.10.2").weights_gib
+    assert groups["lora"] < gib / 2
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from fit_models import H100, RTX_3090, V6E
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
-from neuroscale.planning.fit import Fit, PagesDiffer, fit
+from neuroscale.planning.fit import Device, Fit, PagesDiffer, fit
 from neuroscale.planning.fit.kv_cache import LayerSpec, pool
 from neuroscale.vllm.engine_arguments import EngineArguments, engine_arguments
 from oracle_hybrids import BUILT, FULL
@@ -123,6 +124,65 @@ def test_more_requests_than_blocks_that_hold_states_are_refused_with_the_most_th
     assert fit(facts, H100, replace(told, enforce_eager=True)).verdict != "refused"
 
 
+@pytest.mark.parametrize(
+    ("version", "sequences", "verdict"),
+    [
+        # 128 blocks. Graphs are captured for up to 512 requests: 'assert num_cache_lines >= batch' (vllm#34094).
+        ("0.10.2", 256, "fits"),
+        ("0.15.0", 256, "refused"),
+        ("0.17.1", 128, "fits"),
+        # Graphs that are too large are left out (vllm#34571).
+        ("0.18.0", 256, "fits"),
+        ("0.19.1", 256, "fits"),
+        # 'max_num_seqs exceeds available Mamba cache blocks' (vllm#38270).
+        ("0.20.0", 256, "refused"),
+        ("0.20.0", 128, "fits"),
+        ("0.28.0", 256, "refused"),
+        ("0.32.0", 256, "refused"),
+    ],
+)
+def test_blocks_for_states_are_asked_for_by_the_releases_that_do(version: str, sequences: int, verdict: str) -> None:
+    page = 784 * 2 * 256 * 2
+    told = EngineArguments(
+        max_model_len=8192, tensor_parallel_size=4, kv_cache_memory_bytes=128 * 16 * page, max_num_seqs=sequences
+    )
+    result = fit(qwen(), H100, told, version=version)
+    assert result.verdict == verdict
+    assert any("blocks that hold states" in sentence for sentence in result.against) == (verdict == "refused")
+
+
+def test_graphs_before_0_18_need_no_more_blocks_than_the_largest_holds() -> None:
+    page = 784 * 2 * 256 * 2
+    told = EngineArguments(max_model_len=8192, tensor_parallel_size=4, max_num_seqs=1024)
+    held = {blocks: replace(told, kv_cache_memory_bytes=blocks * 16 * page) for blocks in (511, 512)}
+    assert [fit(qwen(), H100, one, version="0.16.0").verdict for one in held.values()] == ["refused", "fits"]
+
+
+def test_the_number_of_requests_to_write_instead_surely_starts() -> None:
+    told = EngineArguments(max_model_len=8192, gpu_memory_utilization=0.82)
+    refused = fit(qwen(), H100, told)
+    (most,) = (int(word) for word in re.findall(r"Write --max-num-seqs=(\d+)", refused.against[0]))
+    assert fit(qwen(), H100, replace(told, max_num_seqs=most)).verdict == "fits"
+
+
+def test_states_on_a_workstation_card_may_lack_gib_for_each_request() -> None:
+    """Qwen3.8-27B in fp8 has 939 blocks with 0.92 of an RTX PRO 6000 (vllm-project/recipes#831)."""
+    card = Device("rtx-pro-6000", "NVIDIA RTX PRO 6000", "cuda", 94.97, 1597)
+    weights = {group: size // 2 for group, size in qwen().weight_bytes.items()}
+    halved = replace(qwen(), weight_bytes=weights)
+    many, few = (fit(halved, card, EngineArguments(max_model_len=8192, max_num_seqs=count)) for count in (1024, 256))
+    assert (many.verdict, many.close, few.verdict) == ("tight", "estimate", "fits")
+    assert many.band_gib > few.band_gib + 9
+
+
+def test_states_of_mamba_that_older_releases_keep_at_each_block_are_not_counted_and_said() -> None:
+    facts = read_config(FULL["Mamba-Codestral-7B"], "Mamba-Codestral")
+    told = EngineArguments(max_num_seqs=16, max_model_len=2048, enable_prefix_caching=True)
+    assert [fit(facts, H100, told, version=one).verdict for one in ("0.27.0", "0.28.0")] == ["tight", "fits"]
+    plain = replace(told, enable_prefix_caching=False)
+    assert fit(facts, H100, plain, version="0.27.0").verdict == "fits"
+
+
 def test_layers_that_guess_tokens_keep_their_own_keys_and_values_and_weights() -> None:
     config = {**FULL["Qwen3.5-27B"]}
     config["text_config"] = {**config["text_config"], "mtp_num_hidden_layers": 1}
@@ -142,6 +202,10 @@ def test_only_the_version_and_the_cards_whose_states_were_read_are_planned_with_
     arguments = EngineArguments(max_model_len=8192, tensor_parallel_size=4)
     assert fit(qwen(), H100, arguments).confidence == "medium"
     assert fit(qwen(), RTX_3090, arguments, version="0.19.0").confidence == "low"
+    assert fit(qwen(), H100, arguments, version="0.20.0").confidence == "high"
+    mamba = read_config(FULL["Mamba-Codestral-7B"], "Mamba-Codestral")
+    plain = EngineArguments(max_num_seqs=16, max_model_len=2048, enable_prefix_caching=False)
+    assert [fit(mamba, H100, plain, version=one).confidence for one in ("0.28.0", "0.32.0")] == ["low", "medium"]
     assert fit(qwen(), V6E, arguments).confidence == "low"
 
 

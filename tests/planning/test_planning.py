@@ -456,9 +456,34 @@ def test_overrides_that_let_users_wait_make_a_plan_tight_and_say_how_many() -> N
     made = planned(MOE_QAT, **ask_for, overrides={**roomy, "max_num_seqs": 1, "replicas.min": 2, "replicas.max": 2})
     assert made.verdict == "tight"
     assert "2 x 1 user is less than the 64 asked for, by the overrides: 62 of them wait" in " ".join(made.reasons)
-    exact = {"max_model_len": 2200}
-    assert planned(MOE_QAT, **ask_for, overrides={**roomy, **exact}).verdict == "fits"
-    assert planned(MOE_QAT, **ask_for, overrides={**roomy, "max_model_len": 2199}).verdict == "refused"
+
+
+def test_a_context_that_the_longest_request_does_not_fit_is_refused_with_the_smallest_that_works() -> None:
+    ask_for = {"longest_prompt_tokens": 2000, "longest_answer_tokens": 200}
+
+    def of(tokens: int, **more: Any) -> Plan:
+        return planned(
+            MOE_QAT, **{**ask_for, **more}, overrides={**forced("nvidia-h100-80gb", 1), "max_model_len": tokens}
+        )
+
+    assert of(2199).verdict == "refused"
+    assert of(2199).reasons[0].endswith("may have 2200 tokens: override it with at least 2336, or remove it.")
+    between = of(2200)
+    assert between.verdict == "tight"
+    assert any("shorter than the 2336 that the longest prompt" in reason for reason in between.reasons)
+    assert of(2336).verdict == "fits"
+    # No context works where the model reads less than the request needs, so none is named.
+    beyond = of(16, longest_prompt_tokens=400_000)
+    assert beyond.reasons[0].endswith("tokens: remove it.")
+    assert "reads at most 262144" in beyond.reasons[1]
+
+
+def test_one_replica_is_not_the_high_availability_that_the_form_asks_for() -> None:
+    overrides = {**forced("nvidia-h100-80gb", 1), "replicas.min": 1}
+    made = planned(MOE_QAT, availability="high", overrides=overrides)
+    assert made.verdict == "tight"
+    assert any("asks for high availability" in reason for reason in made.reasons)
+    assert planned(MOE_QAT, overrides=overrides).verdict == "fits"
 
 
 def test_fewer_replicas_than_needed_are_honoured_and_said() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import pty
@@ -17,19 +18,23 @@ import sys
 import threading
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psutil
 import pytest
 
-from bootstrap import interpreter, machine, packages, prerequisites, running
+from bootstrap import activity, interpreter, locks, machine, packages, prerequisites, running
 from bootstrap import main as setup
 from bootstrap.go import Go, version_numbers
 from bootstrap.interpreter import Interpreter
-from bootstrap.main import PURPOSES, Step
+from bootstrap.locks import locked, shared
 from bootstrap.prerequisites import Machine
 from bootstrap.running import SetupError, run
+from bootstrap.steps import PURPOSES, Step, Steps
+from neuroscale.cli import demo_setup
 from neuroscale.core import tool_cache
+from neuroscale.core.units import GIB
 from repositories import Repository
 from waiting import wait_for
 
@@ -70,14 +75,8 @@ def test_each_missing_prerequisite_gives_one_sentence(found: Machine, message: s
 
 
 def test_a_full_disk_is_noticed_before_anything_is_fetched(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match=r"needs 1048576 GiB of free disk space"):
+    with pytest.raises(SetupError, match=r"needs 1048576\.0 GiB of free disk space"):
         prerequisites.check_space(tmp_path / "not" / "there", 2**50)
-
-
-def test_a_missing_compiler_is_named_with_what_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", "no-such-compiler -m64")
-    with pytest.raises(SetupError, match=r"gitea is built with a C compiler, and no-such-compiler is not installed\."):
-        prerequisites.check_compiler("gitea")
 
 
 @pytest.mark.parametrize("version", [(2, 7), (3, 6), (3, 10)])
@@ -125,7 +124,7 @@ def test_set_up_looks_at_what_is_tracked_before_it_writes(
 ) -> None:
     committed(tmp_path, ".state/setup.lock")
     monkeypatch.setattr(setup, "REPOSITORY", tmp_path)
-    monkeypatch.setattr(setup, "steps_of", lambda *_: [step("one", set(), [])])
+    monkeypatch.setattr(setup, "steps_of", lambda *_, **__: [step("one", set(), [])])
     assert run_main(monkeypatch) == 1
     assert capsys.readouterr().out.startswith("set-up: git tracks '.state/setup.lock'")
     assert (tmp_path / ".state/setup.lock").read_text() == "x\n"
@@ -191,6 +190,58 @@ def test_what_mostly_waits_is_done_beside_the_steps_before_it() -> None:
     assert finished == {"packages", "tool", "model", "last"}
 
 
+def test_what_runs_beside_says_how_it_goes_on_once_it_alone_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(running, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(running, "LOGGED_SECONDS", 0.0)
+    finished, told = set[str](), threading.Event()
+
+    def describe(_: str) -> str:
+        if running.WAITED_FOR.is_set():
+            told.set()
+        return "5 packages"
+
+    def install() -> None:
+        script = f"until [ -e {tmp_path}/end ]; do sleep 0.01; done"
+        run(["sh", "-c", script], doing="Installing", log=tmp_path / "log", describe=describe)
+        finished.add("model")
+
+    def end() -> None:
+        assert told.wait(30)
+        (tmp_path / "end").touch()
+
+    model = Step("model", lambda: "model" in finished, install, 1, beside=True)
+    thread = threading.Thread(target=end)
+    thread.start()
+    setup.perform([step("tool", finished, []), model])
+    thread.join(30)
+    assert re.findall(r"^ +Installing: \d+ s, 5 packages$", capsys.readouterr().out, re.MULTILINE)
+    assert not running.WAITED_FOR.is_set()
+
+
+def test_an_interruption_ends_what_runs_beside_also_while_it_alone_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "HEARTBEAT_SECONDS", 0.02)
+    sent = list[int]()
+
+    def describe(_: str) -> str:
+        if running.WAITED_FOR.is_set() and not sent:
+            sent.append(os.getpid())
+            os.kill(os.getpid(), signal.SIGINT)
+        return ""
+
+    def install() -> None:
+        run(["sleep", "300"], doing="Installing", log=tmp_path / "log", describe=describe)
+
+    model = Step("model", lambda: False, install, 1, beside=True)
+    with pytest.raises(KeyboardInterrupt):
+        setup.perform([model])
+    assert sent
+    assert [child for child in psutil.Process().children() if child.name() == "sleep"] == []
+
+
 def test_what_runs_beside_a_failing_step_is_ended_with_its_programs(tmp_path: Path) -> None:
     note = tmp_path / "process"
 
@@ -219,7 +270,7 @@ def test_a_complete_set_up_says_and_does_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log: list[str] = []
-    monkeypatch.setattr(setup, "steps_of", lambda *_: [step("one", {"one"}, log)])
+    monkeypatch.setattr(setup, "steps_of", lambda *_, **__: [step("one", {"one"}, log)])
     assert run_main(monkeypatch) == 0
     assert (log, capsys.readouterr().out) == ([], "")
 
@@ -229,7 +280,7 @@ def test_the_gates_set_up_reads_a_complete_cache_without_writing_to_it(
 ) -> None:
     log: list[str] = []
     own = Step("own", lambda: bool(log), lambda: log.append("own"), 1, shared=False)
-    monkeypatch.setattr(setup, "steps_of", lambda *_: [step("tool", {"tool"}, log), own])
+    monkeypatch.setattr(setup, "steps_of", lambda *_, **__: [step("tool", {"tool"}, log), own])
     monkeypatch.setattr(setup, "REPOSITORY", tmp_path / "checkout")
     monkeypatch.setenv("NEUROSCALE_CACHE", str(tmp_path / "cache"))
     assert run_main(monkeypatch, "--for", "gate") == 0
@@ -242,11 +293,13 @@ def test_the_gates_set_up_leaves_the_forge_and_the_tests_out(tmp_path: Path) -> 
         purpose: " ".join(step.title for step in setup.steps_of(REPOSITORY, tmp_path, purpose)) for purpose in PURPOSES
     }
     for word in ("gitea", "argocd"):
-        assert {purpose for purpose, title in titles.items() if word in title} == {"all", "platform"}
+        assert {purpose for purpose, title in titles.items() if word in title} == {"all", "platform", "bundle"}
+    assert {purpose for purpose, title in titles.items() if "vLLM" in title} == {"all", "platform"}
     assert {purpose for purpose, title in titles.items() if "Node" in title} == {"all", "check"}
-    assert {purpose for purpose, title in titles.items() if "actionlint" in title} == {"all", "lint"}
-    assert {purpose for purpose, title in titles.items() if "promtool" in title} == {"all"}
-    assert {purpose for purpose, title in titles.items() if "kube-apiserver" in title} == {"all", "gate", "platform"}
+    assert {purpose for purpose, title in titles.items() if "actionlint" in title} == {"all", "lint", "bundle"}
+    assert {purpose for purpose, title in titles.items() if "promtool" in title} == {"all", "bundle"}
+    with_server = {purpose for purpose, title in titles.items() if "kube-apiserver" in title}
+    assert with_server == {"all", "gate", "platform", "bundle"}
     assert {purpose for purpose, title in titles.items() if "Building" not in title} == {"check"}
     assert {purpose for purpose, title in titles.items() if "kyverno" not in title} == {"check", "lint"}
 
@@ -261,7 +314,7 @@ def test_the_gates_set_up_leaves_the_forge_and_the_tests_out(tmp_path: Path) -> 
             1,
             "set-up: /cache could not be used: Permission denied.\n",
         ),
-        (KeyboardInterrupt(), 130, "set-up: interrupted. Run the same command again to resume.\n"),
+        (KeyboardInterrupt(), 130, "set-up: interrupted.\n"),
     ],
 )
 def test_whatever_goes_wrong_is_said_in_one_line(
@@ -271,7 +324,7 @@ def test_whatever_goes_wrong_is_said_in_one_line(
     status: int,
     message: str,
 ) -> None:
-    def fail(*_: object) -> list[Step]:
+    def fail(*_: object, **__: object) -> list[Step]:
         raise error
 
     monkeypatch.setattr(setup, "steps_of", fail)
@@ -286,45 +339,179 @@ def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return setup.main(arguments)
 
 
-def test_two_set_ups_do_not_run_at_once(tmp_path: Path) -> None:
+# ---------------------------------------------------------------- locks
+
+
+def test_a_lock_is_held_by_one_set_up_at_a_time_and_names_its_holder(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "lock"
-    with setup.locked(path), path.open("w") as other, pytest.raises(BlockingIOError):
-        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    with setup.locked(path):
-        pass
+    for _ in range(2):
+        with locked(path, "Building kyverno v1"):
+            with path.open("a") as other, pytest.raises(BlockingIOError):
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = json.loads(path.read_text())
+            assert (held["process"], held["doing"]) == (os.getpid(), "Building kyverno v1")
+        assert path.read_text() == ""
 
 
-def test_a_second_set_up_waits_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "lock"
-    waiting, entered = threading.Event(), threading.Event()
-
-    def second() -> None:
-        with setup.locked(path):
-            entered.set()
+def test_who_waits_for_another_set_up_says_for_what_and_since_when(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finished, log = set[str](), list[str]()
+    waiting = threading.Event()
 
     def say(text: str) -> None:
         running.say(text)
         waiting.set()
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(setup, "say", say)
-        with setup.locked(path):
-            thread = threading.Thread(target=second)
-            thread.start()
-            assert waiting.wait(30)
-            assert not entered.is_set()
-        thread.join(30)
-    assert entered.is_set()
-    assert capsys.readouterr().out == "set-up: another one is running; waiting for it to end.\n"
+    monkeypatch.setattr(locks, "say", say)
+    monkeypatch.setattr(locks, "_POLL_SECONDS", 0.01)
+    kyverno = replace(step("kyverno", finished, log), lock=tmp_path / "kyverno.lock")
+    thread = threading.Thread(target=setup.do, args=(kyverno,))
+    with locked(tmp_path / "kyverno.lock", "Building kyverno v1"):
+        thread.start()
+        assert waiting.wait(30)
+        finished.add("kyverno")
+    thread.join(30)
+    assert log == [], "the other set-up did the work"
+    (line,) = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(
+        rf" +waiting for another set-up: process {os.getpid()} has been at it since \d\d:\d\d:\d\d "
+        r"\(Building kyverno v1\)\.",
+        line,
+    )
 
 
-def test_only_half_written_folders_are_removed(tmp_path: Path) -> None:
-    for name in ("tools/kyverno/.new-x", "tools/kyverno/v1-key", "schemas/.new-y", "schemas/key", "go-build/.new-z"):
+def test_who_has_a_part_waits_for_nobody_who_builds_another(tmp_path: Path) -> None:
+    finished, log = {"kyverno"}, list[str]()
+    steps = [replace(step(name, finished, log), lock=tmp_path / f"{name}.lock") for name in ("kyverno", "etcd")]
+    with locked(tmp_path / "kyverno.lock", "Building another kyverno"), locked(tmp_path / "argocd.lock", "Building"):
+        setup.perform(steps)
+    assert log == ["etcd"]
+
+
+def test_a_wait_beside_another_step_ends_with_that(tmp_path: Path) -> None:
+    beside = replace(step("model", set(), []), beside=True, lock=tmp_path / "lock")
+    with locked(tmp_path / "lock", "Installing vLLM"), pytest.raises(SetupError, match=r"tool failed\."):
+        setup.perform([step("tool", set(), [], fails=True), beside])
+
+
+def test_only_half_written_folders_of_the_own_part_are_removed(tmp_path: Path) -> None:
+    for name in ("kyverno/.new-x", "kyverno/v1-key", "etcd/.new-y"):
         (tmp_path / name).mkdir(parents=True)
-    setup.remove_unfinished(tmp_path)
-    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*") if path.name != "kyverno")
-    assert left == ["go-build/.new-z", "schemas/key"]
-    assert [path.name for path in (tmp_path / "tools/kyverno").iterdir()] == ["v1-key"]
+    part = replace(step("kyverno", set(), []), lock=tmp_path / "lock", place=tmp_path / "kyverno")
+    setup.do(part)
+    assert sorted(path.parent.name + "/" + path.name for path in tmp_path.glob("*/*")) == [
+        "etcd/.new-y",
+        "kyverno/v1-key",
+    ]
+
+
+# ---------------------------------------------------------------- disk
+
+
+def test_set_up_says_what_it_needs_and_refuses_early_where_the_disk_is_too_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = list[str]()
+    tool = replace(step("tool", set(), log), built=20.0 * GIB, stays=2.0 * GIB)
+    monkeypatch.setattr(setup, "steps_of", lambda *_, **__: [tool])
+    monkeypatch.setenv("NEUROSCALE_CACHE", str(tmp_path / "cache"))
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10 * GIB))
+    assert run_main(monkeypatch) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[:2] == [
+        f"set-up: {tmp_path}/cache needs 22.0 GiB of disk, and 10.0 GiB are free; "
+        "20.0 GiB of it are free again at the end.",
+        f"set-up: {tmp_path}/cache needs 22.0 GiB of free disk space, and 10.0 GiB are left. "
+        "Free some, or set NEUROSCALE_CACHE to a folder on a larger disk.",
+    ]
+    assert log == []
+
+
+def test_with_a_bundle_set_up_needs_less_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEUROSCALE_CACHE", str(tmp_path / "cache"))
+
+    class Everything:
+        def has(self, *_: str) -> bool:
+            return True
+
+    needed = {}
+    for name, bundle in (("built", None), ("taken", Everything())):
+        steps = Steps(REPOSITORY, tmp_path / "cache", cast("Any", bundle)).of("bundle")
+        needed[name] = sum(one.built + one.stays for one in steps if one.shared) / GIB
+    assert needed["built"] > 20
+    assert needed["taken"] < 2.5
+
+
+def test_gos_caches_are_removed_after_the_last_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache, finished = tmp_path / "cache", set[str]()
+    monkeypatch.setenv("NEUROSCALE_CACHE", str(cache))
+    monkeypatch.setattr(setup, "steps_of", lambda *_, **__: [step("tool", finished, [])])
+
+    def fill() -> None:
+        finished.clear()
+        for path in ("go-build/00/a", "go-mod/a.org/b@v1/LICENSE", "zig/1/zig", "tools/kyverno/v1/kyverno"):
+            (cache / path).parent.mkdir(parents=True, exist_ok=True)
+            (cache / path).write_text("x" * 5000)
+        (cache / "go-mod/a.org/b@v1").chmod(0o555)  # as Go leaves it
+
+    fill()
+    assert run_main(monkeypatch, "--keep-build-cache") == 0
+    assert (cache / "go-mod").is_dir()
+    fill()
+    with shared(cache / "locks" / "build-caches.lock"):  # another set-up builds
+        assert run_main(monkeypatch) == 0
+    assert (cache / "go-mod").is_dir()
+    capsys.readouterr()
+    fill()
+    assert run_main(monkeypatch) == 0
+    assert sorted(path.name for path in cache.iterdir()) == ["locks", "tools"]
+    assert "removed Go's modules and compiled packages" in capsys.readouterr().out
+
+
+def test_a_build_keeps_to_caches_of_its_own(
+    tool: tool_cache.Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GOCACHE", "GOMODCACHE"):
+        monkeypatch.setenv(name, str(tmp_path / "users"))
+    build = f"echo $GOCACHE $GOMODCACHE > {tmp_path}/caches; {WORKS}"
+    go_in(tmp_path, monkeypatch, build=build).build(tool)
+    assert (tmp_path / "caches").read_text() == f"{tmp_path}/cache/go-build {tmp_path}/cache/go-mod\n"
+
+
+def test_the_pinned_go_is_used_alone_where_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert go_in(tmp_path, monkeypatch).found() is not None
+    assert Go(REPOSITORY, tmp_path / "cache", tmp_path, pinned_only=True).found() is None
+
+
+# ---------------------------------------------------------------- interruptions
+
+
+def test_an_interrupted_set_up_says_what_it_keeps_and_goes_on_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NEUROSCALE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache/go-build").mkdir(parents=True)
+    finished, log = {"etcd"}, list[str]()
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    steps = [step("etcd", finished, log), Step("kyverno", lambda: "kyverno" in finished, interrupt, 60)]
+    monkeypatch.setattr(setup, "steps_of", lambda *_, **__: steps)
+    assert run_main(monkeypatch) == 130
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "set-up: interrupted.",
+        "set-up: 1 of 2 parts are done and kept, and so are Go's modules and compiled packages. "
+        "Run the same command again: it goes on from there.",
+    ]
+    steps[1] = step("kyverno", finished, log)
+    assert run_main(monkeypatch) == 0
+    assert log == ["kyverno"]
+    assert "set-up: 1 of 2 parts are there and stay as they are." in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------- programs
@@ -335,7 +522,7 @@ def test_a_failing_program_is_quoted_and_its_log_named(tmp_path: Path) -> None:
     with pytest.raises(SetupError) as caught:
         running.run(["sh", "-c", "echo cause >&2; exit 7"], doing="Building it", log=log)
     assert str(caught.value).splitlines() == [
-        f"Building it failed with exit status 7; the whole log is {log}. Run the same command again to resume.",
+        f"Building it failed with exit status 7; the whole log is {log}.",
         "    cause",
     ]
 
@@ -359,6 +546,76 @@ def test_a_long_program_shows_that_it_is_alive(
     script = f"echo compiling >&2; until [ -e {goal} ]; do sleep 0.01; done; echo result"
     assert running.run(["sh", "-c", script], doing="Building it", log=tmp_path / "log", describe=describe) == "result\n"
     assert re.search(r"^ +Building it: \d+ s, read (compiling|working)$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_a_line_of_progress_comes_again_only_where_something_changed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(running, "LOGGED_SECONDS", 0.0)
+    progress = running.Progress("Building it")
+    for text in ("10 packages", "10 packages", "20 packages", "20 packages"):
+        progress.show(text)
+    assert re.findall(r"\d\d packages", capsys.readouterr().out) == ["10 packages", "20 packages"]
+
+
+def test_a_program_that_does_nothing_at_all_is_stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(running, "STUCK_SECONDS", 0.5)
+    note = tmp_path / "process"
+    log = tmp_path / "log"
+    with pytest.raises(SetupError, match="Building it is stuck and was ended: for") as caught:
+        run(["sh", "-c", f"sleep 300 & echo $! > {note}; wait"], doing="Building it", log=log)
+    assert str(log) in str(caught.value)
+    child = int(note.read_text())
+    ended = ("zombie", "dead")
+    wait_for(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() in ended, 30.0, "its child ends")
+
+
+def test_no_time_ends_a_program_that_does_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It prints, then a child of its own writes a byte now and then to a file that set-up does not know, then it only
+    computes: each for longer than it may be idle."""
+    monkeypatch.setattr(running, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(running, "STUCK_SECONDS", 1.0)
+    monkeypatch.setattr(activity, "_LITTLE", 0.05)
+    code = f"""if True:
+        import os, sys, time
+        def goes_on():
+            end = time.monotonic() + 1.4
+            return lambda: time.monotonic() < end
+        more = goes_on()
+        while more():
+            print("line", file=sys.stderr, flush=True); time.sleep(0.1)
+        if (child := os.fork()) == 0:
+            more, file = goes_on(), os.open({str(tmp_path / "file")!r}, os.O_WRONLY | os.O_CREAT)
+            while more():
+                os.write(file, b"x"); time.sleep(0.1)
+            os._exit(0)
+        os.waitpid(child, 0)
+        more = goes_on()
+        while more():
+            pass
+        print("done")
+    """
+    assert run([sys.executable, "-c", code], doing="Building it", log=tmp_path / "log") == "done\n"
+
+
+def test_the_demo_waits_for_its_set_up_without_a_longest_time_and_tells_what_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, told = tmp_path / "log", list[str]()
+    monkeypatch.setattr(demo_setup, "_TELL_EVERY", 0.0)
+    clock = itertools.count(step=4000.0)
+    monkeypatch.setattr(demo_setup, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None))
+    lines = iter(["[1/9] Building kyverno", "[1/9] Building kyverno", "[2/9] Building etcd", "[2/9] Building etcd"])
+
+    def poll() -> int | None:
+        line = next(lines, None)
+        log.write_text(line or "done")
+        return None if line else 0
+
+    process = cast("Any", SimpleNamespace(poll=poll, returncode=0))
+    demo_setup.SetUp(process, log).wait(told.append)
+    assert told == ["  set-up goes on: [1/9] Building kyverno", "  set-up goes on: [2/9] Building etcd"]
 
 
 def test_in_a_terminal_one_line_is_renewed(tmp_path: Path) -> None:
@@ -500,7 +757,7 @@ def test_fetching_modules_leaves_the_pins_as_they_are(
     tool: tool_cache.Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = (tool.source / "go.sum").read_bytes()
-    zips = go_in(tmp_path, monkeypatch).download(tool.source, [tool.module])
+    zips = go_in(tmp_path, monkeypatch).download(tool.source, [tool.module], tmp_path)
     assert zips == {"a": Path("/a.zip"), "b": Path("/b.zip")}
     assert (tool.source / "go.sum").read_bytes() == before
     assert not (tool.source / "arguments").exists()
@@ -804,7 +1061,7 @@ def test_node_packages_follow_their_lock(checkout: Path, recorder: Recorder) -> 
 # ---------------------------------------------------------------- locks and entry points
 
 
-@pytest.mark.parametrize("name", ["runtime.txt", "dev.txt", "bootstrap.txt", "go.txt"])
+@pytest.mark.parametrize("name", ["runtime.txt", "dev.txt", "bootstrap.txt", "go.txt", "zig.txt"])
 def test_a_lock_names_no_host_and_every_requirement_has_a_hash(name: str) -> None:
     text = (REPOSITORY / "requirements" / name).read_text()
     assert "://" not in text
@@ -840,7 +1097,7 @@ def test_make_lists_its_commands() -> None:
         command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=60, check=True
     )
     assert [line.split()[1] for line in done.stdout.splitlines()] == [
-        *("help", "setup", "demo", "milestones", "check", "test", "test-all", "lint", "lock", "clean")
+        *("help", "setup", "bundle", "demo", "milestones", "check", "test", "test-all", "lint", "lock", "clean")
     ]
 
 
@@ -875,10 +1132,10 @@ def test_set_up_ends_its_children_when_it_is_terminated() -> None:
         f"import sys; sys.path[:0] = [{str(REPOSITORY / 'src')!r}, {str(REPOSITORY / 'scripts')!r}]\n"
         "import os, signal\n"
         "from bootstrap import main, prerequisites\n"
-        "main.steps_of = lambda *_: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "main.steps_of = lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)\n"
         "prerequisites.check = lambda _: None\n"
         "sys.exit(main.main())\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 130
-    assert (done.stdout, done.stderr) == ("set-up: interrupted. Run the same command again to resume.\n", "")
+    assert (done.stdout, done.stderr) == ("set-up: interrupted.\n", "")

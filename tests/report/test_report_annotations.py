@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import given, settings
 
-from neuroscale.gate.verdict import Finding, Outcome, Severity, Verdict
+from neuroscale.gate.verdict import CHANGE_CHECK, Finding, Outcome, Severity, Verdict
 from neuroscale.report.annotations import to_annotations
 from report_examples import (
     FRAGMENTS,
@@ -45,6 +45,23 @@ def test_an_untrusted_run_is_an_error_without_a_file() -> None:
     lines = to_annotations(untrusted()).splitlines()
     assert lines[0].startswith("::error title=The gate cannot be trusted%3A policy::Policies: caught 11 of 12")
     assert lines[-1] == "neuroscale gate: The gate cannot be trusted: 0 errors, 0 notices, exit status 3"
+
+
+def test_what_a_change_loosens_comes_before_other_notices() -> None:
+    findings = [
+        Finding(gate=gate, rule=rule, severity=Severity.NOTICE, file=file, message="told", fix="")
+        for gate, rule, file in (
+            ("drift", "old-lock", "a.yaml"),
+            (CHANGE_CHECK, "weaker-test", "b.yaml"),
+            (CHANGE_CHECK, "removed-policy", "c.yaml"),
+        )
+    ]
+    lines = to_annotations(verdict(findings=tuple(findings))).splitlines()
+    assert [line.partition("title=")[2] for line in lines[:3]] == [
+        "change/removed-policy::told",
+        "change/weaker-test::told",
+        "drift/old-lock::told",
+    ]
 
 
 def test_more_than_ten_are_counted_in_the_tenth() -> None:

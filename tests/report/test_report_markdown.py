@@ -17,7 +17,21 @@ from examples import examples
 from neuroscale.core.printable import markdown as prose
 from neuroscale.core.printable import markdown_cell, markdown_code, one_line
 from neuroscale.costs.bill import CostChange, TokenPrice, UnpricedItem
-from neuroscale.gate.verdict import Check, Effect, Effects, Finding, Outcome, ServiceReport, Severity, Verdict
+from neuroscale.gate.verdict import (
+    CHANGE_CHECK,
+    Alterations,
+    ChangedFile,
+    ChangedFiles,
+    ChangedValue,
+    Check,
+    Effect,
+    Effects,
+    Finding,
+    Outcome,
+    ServiceReport,
+    Severity,
+    Verdict,
+)
 from neuroscale.planning.plan import Alternative, AppliedOverride
 from neuroscale.report.markdown import MARKER, markdown
 from report_examples import (
@@ -47,7 +61,7 @@ LIMIT = 60_000  # bytes; GitHub refuses more than 65,536 characters
 _PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 _OWN_HTML = re.compile(
     r"<!-- (neuroscale-gate)? ?-->|<br>|<details( open)?>|</details>"
-    r"|<summary>(Confidence|What was checked|Memory as a chart)[\w ,:.+-]*</summary>|\s"
+    r"|<summary>(Confidence|What was checked|What the change alters|Memory as a chart)[\w ,:.+-]*</summary>|\s"
 )
 _TURNED_INTO_LINKS = re.compile(r"@\w|[#!]\d|\bGH-\d|://|\bwww\.|\bmailto:\w|:[\w+-]+:", re.IGNORECASE)
 
@@ -190,6 +204,34 @@ def test_what_services_would_get_is_shown_and_its_text_is_only_text() -> None:
     _assert_inert(_PARSER.parse(text))
     nothing = shown.model_copy(update={"effects": Effects(rendered=4, changed=0)})
     assert "their objects are the same" in markdown(nothing)
+
+
+def test_what_a_change_loosens_stands_at_the_top_and_what_else_it_alters_is_folded() -> None:
+    alerts = [
+        Finding(gate=CHANGE_CHECK, rule=rule, severity=Severity.NOTICE, file=file, message=told, fix="Read it.")
+        for rule, file, told in (
+            ("moved-fact", "a.yaml", "memory_gib.value: `141` → `500`"),
+            ("weaker-rule", "platform/settings.yaml", "costs.over_budget: `block` → `off`"),
+        )
+    ]
+    files = ChangedFiles(
+        kind="model", review=True, count=9, protected=0, files=(ChangedFile(path="a.yaml", change="added"),) * 9
+    )
+    values = (ChangedValue(kind="model", file="a.yaml", field="title", before=None, after="b"),)
+    altered = Alterations(files=(files,), values=values, left_out=3)
+    value = refused()
+    text = markdown(value.model_copy(update={"findings": (*value.findings, *alerts), "altered": altered}))
+    top = text[: text.index("### Findings")]
+    assert "Beside services, the change touches 9 models." in top
+    rows = [line for line in top[top.index("### Look at this first") :].splitlines() if line.startswith("- ")]
+    assert rows == [
+        "- weaker rule · `platform/settings.yaml` · costs.over\\_budget: `block` → `off`",
+        "- moved fact · `a.yaml` · memory\\_gib.value: `141` → `500`",
+    ]
+    assert "weaker-rule" not in text[text.index("### Notices") :]
+    folded = text[text.index("<details><summary>What the change alters: 9 files, 4 values</summary>") :]
+    assert "- 9 models · `a.yaml` (added), " in folded
+    assert "- `a.yaml` `title`: not there → `b`\n\n- and 3 more rows, see the JSON report" in folded
 
 
 def test_an_override_is_shown_with_its_reason_and_last_day() -> None:
@@ -340,8 +382,8 @@ def _filled(text: str, many: int = 1) -> Verdict:
     lacking = plan.model_copy(update={"cost": plan.cost.model_copy(update={"monthly_max": None})})
     broken = GEMMA_DENSE_REFUSED.model_copy(update={**words, "alternatives": (alternative,) * many})
     findings = [
-        Finding(gate=text, rule=text, severity=severity, file=text, line=line, subject=text, message=text, fix=text)
-        for severity in Severity
+        Finding(gate=gate, rule=text, severity=severity, file=text, line=line, subject=text, message=text, fix=text)
+        for gate, severity in ((text, Severity.ERROR), (text, Severity.NOTICE), (CHANGE_CHECK, Severity.NOTICE))
         for line in (3, None)
     ]
     checks = [
@@ -370,6 +412,19 @@ def _filled(text: str, many: int = 1) -> Verdict:
             rendered=many,
             changed=many,
             differences=(Effect(kind=text, field=text, before=text, after=None, services=2, example=text),) * many,
+        ),
+        altered=Alterations(
+            files=(
+                ChangedFiles(
+                    kind=text,
+                    review=True,
+                    count=many,
+                    protected=many,
+                    files=(ChangedFile(path=text, change="removed"),) * many,
+                ),
+            ),
+            values=(ChangedValue(kind=text, file=text, subject=text, field=text, before=text, after=None, notice=text),)
+            * many,
         ),
         notes=(text,) * many,
         not_checked=(text,) * many,

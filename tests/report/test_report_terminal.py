@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from rich.console import Console
 
 from examples import examples
-from neuroscale.gate.verdict import Finding, Outcome, Verdict
+from neuroscale.gate.verdict import CHANGE_CHECK, Alterations, ChangedFiles, Finding, Outcome, Severity, Verdict
 from neuroscale.planning.plan import AppliedOverride, Memory, Plan
 from neuroscale.report.memory_bar import memory_bar
 from neuroscale.report.plan_view import print_plan
@@ -63,6 +63,25 @@ def test_the_cost_is_told_by_service_and_cost_centre() -> None:
     assert "  Total  past 618.30 to 1,654.90, new 1,036.60 to 3,109.80, difference +418.30 to +1,454.90\n" in text
     assert "Without a price: prod/long-documents, InferenceService team-alpha/long-documents predictor (no pr" in text
     assert "Cost" not in _shown(nothing_to_check())
+
+
+def test_what_a_change_loosens_stands_right_above_the_title() -> None:
+    told = "costs.over_budget: `block` → `off`"
+    alert = Finding(
+        gate=CHANGE_CHECK,
+        rule="weaker-rule",
+        severity=Severity.NOTICE,
+        file="platform/settings.yaml",
+        message=told,
+        fix="",
+    )
+    files = ChangedFiles(kind="settings file", review=True, count=1, protected=1, files=())
+    value = refused()
+    findings = (*value.findings, alert)
+    text = _shown(value.model_copy(update={"findings": findings, "altered": Alterations(files=(files,))}))
+    assert "\nWhat the change alters: 1 file\n  - 1 settings file" in text
+    assert f"\nLook at this first\n  - weaker rule · platform/settings.yaml · {told}\n\n✘ Refused" in text
+    assert text.count(told) == 1
 
 
 def test_an_untrusted_run_says_so_with_its_reason() -> None:

@@ -99,6 +99,13 @@ def test_a_wrong_answer_names_its_field_line_and_what_to_write(field: str, value
     assert words in problem.fix
 
 
+@pytest.mark.parametrize("value", [".nan", ".inf", "-.inf"])
+def test_a_number_that_is_not_finite_is_refused_with_its_field(value: str) -> None:
+    (problem,) = refused(dump(GOOD).replace("p95_ttft_seconds: 2", f"p95_ttft_seconds: {value}")).problems
+    assert (problem.where, problem.field) == ("request.yaml", "p95_ttft_seconds")
+    assert "Write a finite number" in problem.fix
+
+
 def test_a_missing_answer_is_named() -> None:
     text = dump({key: value for key, value in GOOD.items() if key != "team"})
     assert "team: is missing" in str(refused(text))

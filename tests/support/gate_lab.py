@@ -49,7 +49,12 @@ def repository(
 
 
 def gate(
-    repository: Repository, *paths: str, base: str = "main", head: str = "HEAD", only_read_head: bool = False
+    repository: Repository,
+    *paths: str,
+    base: str = "main",
+    head: str = "HEAD",
+    only_read_head: bool = False,
+    server: bool = False,
 ) -> dict[str, Any]:
     """Run the gate as the command does; returns its verdict after comparing every report with the exit status."""
     files = Reports(*(repository.root.parent / f"verdict.{kind}" for kind in ("json", "junit", "md")))
@@ -58,7 +63,7 @@ def gate(
     assert files.markdown is not None
     given = [repository.root / path for path in paths]
     revisions = ("", "") if paths else (base, head)
-    status = run_gate(given, *revisions, repository.root, files, only_read_head=only_read_head)
+    status = run_gate(given, *revisions, repository.root, files, only_read_head=only_read_head, server=server)
     verdict: dict[str, Any] = json.loads(files.json.read_text())
     assert verdict["exit_status"] == status
     _verdicts().validate(verdict)

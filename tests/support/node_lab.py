@@ -28,7 +28,7 @@ from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.local.node import read_only_root
 from neuroscale.local.node.agent import Agent
-from neuroscale.local.node.container import PODS, Keeper
+from neuroscale.local.node.container import Keeper
 from neuroscale.local.node.events import Events
 from neuroscale.local.node.launch import LocalVllm
 from neuroscale.local.node.machine import Machine
@@ -36,7 +36,7 @@ from neuroscale.local.node.probes import Prober
 from neuroscale.local.node.registration import Capacity, Registration
 from neuroscale.local.node.service import access
 from neuroscale.local.node.streams import KINDS
-from neuroscale.local.process import belonging, end
+from neuroscale.local.process import PODS, belonging, end
 
 VERSION = "9.9.9"
 IMAGE = f"vllm/vllm-openai-cpu:v{VERSION}"

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator
 
 from neuroscale.core.frozen import Frozen
 from neuroscale.core.validation import wrong
-from neuroscale.models.config import read_entry
-from neuroscale.models.facts import ModelFacts
+
+if TYPE_CHECKING:
+    from neuroscale.models.facts import ModelFacts
 
 Quantization = Literal["none", "awq", "compressed-tensors-w4a16", "fp8", "gptq", "int8", "mxfp4", "nvfp4"]
 Dtype = Literal["bfloat16", "float16", "float32"]
@@ -135,6 +136,8 @@ class ModelEntry(Frozen):
     @cached_property
     def reading(self) -> tuple[ModelFacts, list[tuple[str, str]]]:
         """The facts, and the keys of `config` that nothing reads, each with the key that was probably meant."""
+        from neuroscale.models.config import read_entry  # only who reads a config waits for the families of models
+
         config = {"dtype": self.checkpoint.dtype, **self.config}
         return read_entry(config, self.name, f"the catalog's {self.name}")
 

@@ -192,6 +192,12 @@ def load_catalog(snapshot: Snapshot) -> Catalog:
     return Catalog(**{folder: kinds[folder] for folder in _FOLDERS})
 
 
+def entry_of(folder: str, text: str, where: str) -> BaseModel:
+    """The entry in one file of a folder of the catalog. Raises InputError with every problem of it."""
+    entry: BaseModel = _read(folder, text, where)[0]
+    return entry
+
+
 @lru_cache(maxsize=256)
 def _read(folder: str, text: str, where: str) -> tuple[Any, Document]:
     """One file's entry. Raises InputError with every problem of it.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.files import read_bounded
-from neuroscale.core.validation import suggest
+from neuroscale.core.validation import same_but_owner, suggest
 from neuroscale.models.config import read_config
 from neuroscale.models.config_keys import LARGEST_CONFIG, parse_config
 from neuroscale.models.facts import ModelFacts
@@ -41,13 +42,24 @@ def load_model(name: str, catalog: Catalog | None = None) -> ModelFacts:
         named = path.resolve()
         return read_config(_described(path), named.parent.name if path.name == "config.json" else named.stem, str(path))
     if HUB_ID.fullmatch(name) and not name.endswith((".json", ".yaml")) and not path.parent.is_dir():
-        return read_hub(name)
+        return _of_hub(name, catalog)
     known = catalog.models if catalog is not None else ()
     raise InputError(
         Problem(
             name, "", "is neither a model of the catalog nor a path nor a name of the Hub", suggest(name, known, MODELS)
         )
     )
+
+
+def _of_hub(name: str, catalog: Catalog | None) -> ModelFacts:
+    """As `read_hub`. If that fails, the message names the catalog's entry of the same model by another owner."""
+    try:
+        return read_hub(name)
+    except InputError as error:
+        if catalog is None or not (others := same_but_owner(name, catalog.models)):
+            raise
+        hint = f"Did you mean {others[0]!r} of the catalog? "
+        raise type(error)([replace(one, fix=f"{hint}{one.fix}") for one in error.problems]) from error
 
 
 def read_folder(folder: Path, name: str | None = None) -> ModelFacts:

@@ -239,11 +239,12 @@ FEWEST_IN_PRODUCTION = 2
 
 
 class ProductionRules(Frozen):
-    """The rules on the availability of services in `environments`; each rule is off unless the settings set it.
+    """The rules on the availability of services in `environments`; all but `removal` are off unless set.
 
     `replicas`: a service runs FEWEST_IN_PRODUCTION replicas or more. `disruption_budget`: a PodDisruptionBudget lets a
     node drain and keeps one of the service's pods. `image_digest`: every image is named by its digest.
     `model_revision`: every model of the Hub is named with the commit that is its revision.
+    `removal`: a change does not remove the last service of an environment, or more than one.
     """
 
     environments: tuple[Label, ...] = ()
@@ -251,6 +252,7 @@ class ProductionRules(Frozen):
     disruption_budget: Level = "off"
     image_digest: Level = "off"
     model_revision: Level = "off"
+    removal: Level = "warn"
 
     @property
     def levels(self) -> dict[str, Level]:
@@ -260,6 +262,7 @@ class ProductionRules(Frozen):
             "production-disruption-budget": self.disruption_budget,
             "production-image-digest": self.image_digest,
             "production-model-revision": self.model_revision,
+            "production-removal": self.removal,
         }
 
 
@@ -269,13 +272,14 @@ PRODUCTION_RULES = tuple(ProductionRules().levels)
 
 class Settings(Frozen):
     """The whole file. `certificates`: who signs the certificates of the gateways in each folder of platform/clusters
-    (default: own)."""
+    (default: own). `tool_bundle`: where set-up takes built tools from; it reads that line itself, without a parser."""
 
     schema_version: Literal[1]
     organization: Annotated[str, Field(min_length=1, max_length=100)]
     domain: Host
     registry: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9./]{0,200}[a-z0-9])?$")]
     repository: Repository
+    tool_bundle: Annotated[str, Field(pattern=r'^(https://[^\s"\\]+)?$', max_length=1000)] = ""
     certificates: dict[Literal["kind", "gke", "eks"], Annotated[OwnAuthority | Acme, Field(discriminator="issuer")]] = (
         Field(default_factory=dict)
     )

@@ -61,7 +61,9 @@ class AnswerPrinter:
 
 def print_figures(endpoint: Endpoint, answer: chat.Completion, sampler: Sampler) -> None:
     """Print the answer's figures on standard error, so that standard output has only the answer."""
-    if not (answer.text or answer.reasoning):
+    if answer.tool_calls:
+        typer.echo(terminal(f"The model calls tools: {', '.join(answer.tool_calls)}."), err=True)
+    elif not (answer.text or answer.reasoning):
         typer.echo("The model gave an empty answer.", err=True)
     speed = answer.tokens_per_second
     rows = [
@@ -110,6 +112,7 @@ def as_mapping(endpoint: Endpoint, answer: chat.Completion, sampler: Sampler) ->
         "how": endpoint.how,
         "pod": endpoint.pod,
         **texts,
+        "tool_calls": [encodable(name) for name in found.pop("tool_calls")],
         **found,
         "meanwhile": {
             name: dict(zip(("start", "peak", "end"), _course(sampler, value), strict=True))

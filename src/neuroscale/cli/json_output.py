@@ -10,6 +10,6 @@ import typer
 
 def print_json(fields: Mapping[str, Any]) -> None:
     """Print a mapping as JSON, one field on each line."""
-    import json
+    from neuroscale.core.json_text import json_text
 
-    typer.echo(json.dumps(fields, indent=2))
+    typer.echo(json_text(fields))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +67,8 @@ def query_service(
     from neuroscale.cluster.endpoint import chat
     from neuroscale.cluster.endpoint.metrics import Sampler
 
+    if temperature is not None and not math.isfinite(temperature):
+        raise InputError(Problem("--temperature", "", f"{temperature} is not a temperature", "Write a number from 0."))
     asked = _prompt(prompt)
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": asked})
@@ -124,7 +127,7 @@ def _check_answering(status: ServiceStatus, lines: CommandLines) -> None:
 
     if any(pod.state == "ready" for pod in status.pods):
         return
-    pods = "; ".join(f"pod {pod.name}: {pod.told}" for pod in status.pods[:3])
+    pods = "; ".join(f"pod {pod.name}: {pod.told.rstrip('.')}" for pod in status.pods[:3])
     reason = f"{status.verdict}: {status.reason}".removesuffix(".")
     told = f"No pod of {status.name} is ready ({pods or 'it has none'}). It is {reason}"
     see = f"See: {lines.own(f'status {status.name}')}"

@@ -34,16 +34,43 @@ def read_definitions(version: str) -> dict[str, Schema]:
     return definitions
 
 
-def native_kinds(raw: Mapping[str, Schema], table: Any, source: str) -> Iterator[Found]:
-    """The native kinds that people write manifests of: those with metadata that Kyverno's table lists.
+_NAMESPACED, _CLUSTER = True, False
+_NOT_IN_THE_TABLE = {
+    ("admissionregistration.k8s.io", "MutatingAdmissionPolicy"): ("mutatingadmissionpolicies", _CLUSTER),
+    ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding"): ("mutatingadmissionpolicybindings", _CLUSTER),
+    ("authentication.k8s.io", "TokenRequest"): ("serviceaccounts/token", _NAMESPACED),
+    ("autoscaling", "Scale"): ("deployments/scale", _NAMESPACED),
+    ("certificates.k8s.io", "ClusterTrustBundle"): ("clustertrustbundles", _CLUSTER),
+    ("certificates.k8s.io", "PodCertificateRequest"): ("podcertificaterequests", _NAMESPACED),
+    ("coordination.k8s.io", "LeaseCandidate"): ("leasecandidates", _NAMESPACED),
+    ("internal.apiserver.k8s.io", "StorageVersion"): ("storageversions", _CLUSTER),
+    ("lifecycle.k8s.io", "Eviction"): ("evictions", _NAMESPACED),
+    ("lifecycle.k8s.io", "EvictionRequest"): ("evictionrequests", _NAMESPACED),
+    ("policy", "Eviction"): ("pods/eviction", _NAMESPACED),
+    ("resource.k8s.io", "DeviceTaintRule"): ("devicetaintrules", _CLUSTER),
+    ("resource.k8s.io", "ResourcePoolStatusRequest"): ("resourcepoolstatusrequests", _CLUSTER),
+    ("scheduling.k8s.io", "CompositePodGroup"): ("compositepodgroups", _NAMESPACED),
+    ("scheduling.k8s.io", "PodGroup"): ("podgroups", _NAMESPACED),
+    ("scheduling.k8s.io", "Workload"): ("workloads", _NAMESPACED),
+    ("storagemigration.k8s.io", "StorageVersionMigration"): ("storageversionmigrations", _CLUSTER),
+}
+"""The plural and the scope of kinds that Kyverno's table lacks, from Kubernetes 1.37's `api/openapi-spec/swagger.json`.
 
-    The table holds what an API server serves by default, which leaves alpha and beta versions out.
+A TokenRequest, a Scale and an Eviction of `policy` ask for something about another object: no manifest deploys them.
+"""
+
+
+def native_kinds(raw: Mapping[str, Schema], table: Any, source: str) -> Iterator[Found]:
+    """Every native kind whose objects have metadata, in every version, with its plural and its scope.
+
+    These come from Kyverno's table, which holds what an older API server serves by default, in whatever version, and
+    otherwise from this module. Raises BuildError for a kind of which neither says them: no kind is left out silently.
     """
-    scopes = {
-        (f"{group['Group']['name']}/{version}".removeprefix("/"), resource["kind"]): resource
+    known = _NOT_IN_THE_TABLE | {
+        (group["Group"]["name"], resource["kind"]): (resource["name"], resource["namespaced"])
         for group in table
-        for version, found in group["VersionedResources"].items()
-        for resource in found
+        for resources in group["VersionedResources"].values()
+        for resource in resources
         if "/" not in resource["name"]
     }
     definitions = native_definitions(raw)
@@ -51,10 +78,16 @@ def native_kinds(raw: Mapping[str, Schema], table: Any, source: str) -> Iterator
         if definition.get("properties", {}).get("metadata", {}).get("$ref") != f"#/$defs/{OBJECT_META}":
             continue
         for identity in definition.get("x-kubernetes-group-version-kind", []):
-            api_version, kind = f"{identity['group']}/{identity['version']}".removeprefix("/"), identity["kind"]
-            if (known := scopes.get((api_version, kind))) is not None:
-                schema = with_definitions(whole_object(definitions[name], api_version, kind), definitions)
-                yield Found(api_version, kind, known["name"], known["namespaced"], True, schema, source)
+            group, kind = identity["group"], identity["kind"]
+            api_version = f"{group}/{identity['version']}".removeprefix("/")
+            if (group, kind) not in known:
+                raise BuildError(
+                    f"{source} has the kind {api_version} {kind}, and nothing says its plural and its scope. Add it to "
+                    "_NOT_IN_THE_TABLE of neuroscale/core/native_schemas.py."
+                )
+            plural, namespaced = known[group, kind]
+            schema = with_definitions(whole_object(definitions[name], api_version, kind), definitions)
+            yield Found(api_version, kind, plural, namespaced, True, schema, source)
 
 
 def native_definitions(raw: Mapping[str, Schema]) -> dict[str, Schema]:

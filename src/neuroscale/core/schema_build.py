@@ -1,7 +1,7 @@
 """Writes the schema folder: one strict JSON schema a kind, read out of pinned modules and packages.
 
-Custom resources come out of their modules' CustomResourceDefinitions, native kinds out of kubernetes-validate, their
-plural and scope out of the table that Kyverno's own command line resolves kinds by.
+Custom resources come out of their modules' CustomResourceDefinitions, native kinds out of kubernetes-validate, with
+their plural and scope out of the table by which Kyverno's own command line resolves kinds.
 
 Every schema stands alone, so that kubeconform reads one small file a kind; it reads them as JSON Schema draft 4.
 """

@@ -30,6 +30,11 @@ LINT_TOOLS = ("actionlint", "promtool")
 COST_TOOLS = ("kube-state-metrics", "opencost")
 TOOL_NAMES = (*GATE_TOOLS, *FORGE_TOOLS, *CLUSTER_TOOLS, *LINT_TOOLS, *COST_TOOLS)
 BUILD_FLAGS = ("-trimpath", "-ldflags=-s -w")
+# A program with C in it: linked with its C library, and without what names the machine's folders.
+_C_FLAGS = (
+    "-trimpath",
+    "-ldflags=-s -w -linkmode=external -buildid= '-extldflags=-static -Wl,--strip-all -Wl,--build-id=none'",
+)
 STAMP = "stamp.json"
 FILES = "files"
 """The folder beside a binary that holds the files that it reads at run time."""
@@ -62,8 +67,8 @@ class Build:
 
     `files` are folders of its module that the tool, or the program that runs it, reads at run time; `version` are the
     arguments that try the binary. `source` is the folder that pins it, if that has another name; `package` is the
-    package to build, if the folder pins several. `program` is a file of ours beside the go.mod that is built instead of
-    the package, with the package's own code.
+    package to build, if the folder pins several. `cgo`: the pinned C compiler takes part. `program` is a file of ours
+    beside the go.mod that is built instead of the package, with the package's own code.
     """
 
     version: tuple[str, ...]
@@ -77,7 +82,7 @@ class Build:
     @property
     def flags(self) -> tuple[str, ...]:
         """The flags of `go build`."""
-        return (*BUILD_FLAGS, *([f"-tags={','.join(self.tags)}"] if self.tags else []))
+        return (*(_C_FLAGS if self.cgo else BUILD_FLAGS), *([f"-tags={','.join(self.tags)}"] if self.tags else []))
 
 
 _KUBERNETES_ALONE = ("remove_all_sd", "enable_kubernetes_sd")
@@ -86,10 +91,11 @@ _BUILDS = {
     "kubeconform": Build(version=("-v",)),
     "gitleaks": Build(version=("version",)),
     "kyverno": Build(version=("version",), package="cmd/cli/kubectl-kyverno"),
-    # SQLite comes as C, so this build needs a C compiler. Pages, locales and hooks are files beside the binary.
+    # SQLite comes as C, of which the pinned compiler makes the same bytes everywhere; Go's own code looks up users and
+    # hosts. Pages, locales and hooks are files beside the binary.
     "gitea": Build(
         version=("--version",),
-        tags=("sqlite", "sqlite_unlock_notify"),
+        tags=("sqlite", "sqlite_unlock_notify", "netgo", "osusergo"),
         cgo=True,
         files=("options", "public", "templates"),
     ),
@@ -172,6 +178,7 @@ def tool(name: str, repository: Path = REPOSITORY) -> Tool:
     module = _module(source, max(paths, key=len))
     flags = "\n".join([*build.flags, *build.files])
     own = [_read(source / build.program)] if build.program else []
+    own += [c_compiler(repository)] if build.cgo else []
     key = digest(flags, platform.system(), platform.machine(), go_mod, go_sum, *own)
     return Tool(
         name, module, source, build.program or package, cache_folder() / "tools" / name / f"{module.version}-{key}"
@@ -215,6 +222,15 @@ def kept_uv(cache: Path, repository: Path = REPOSITORY) -> Path:
     """The place of the locked uv in a tool cache, where set-up leaves a copy: it spares fresh checkouts pip."""
     lock = _read(repository / "requirements" / "bootstrap.txt")
     return cache / "uv" / digest(platform.system(), platform.machine(), lock) / "uv"
+
+
+def c_compiler(repository: Path = REPOSITORY) -> str:
+    """The pinned version of the C compiler that builds tools with C in them. Raises PinError."""
+    lock = repository / "requirements" / "zig.txt"
+    version = locked_version(_read(lock), "ziglang")
+    if version is None:
+        raise PinError(f"{lock} does not pin ziglang.")
+    return version
 
 
 def minimum_go(repository: Path = REPOSITORY) -> tuple[int, ...]:

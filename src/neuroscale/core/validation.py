@@ -76,7 +76,7 @@ def suggest(name: str, known: Iterable[str], listed: str = "") -> str:
     `listed`: the place that lists the names; of more than 16 names the text then gives the nearest ones alone.
     """
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    close = same_but_owner(name, names) or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if not close and len(name) > 1:
         close = sorted((known for known in names if name.lower() in known.lower()), key=len)[:1]
     hint = f"Did you mean {close[0]!r}? " if close else ""
@@ -85,6 +85,12 @@ def suggest(name: str, known: Iterable[str], listed: str = "") -> str:
     near = _nearest(name, names)
     told = f"Near it: {', '.join(near)}. " if set(near) - set(close) else ""
     return f"{hint}{told}All {len(names)} names are in {listed}."
+
+
+def same_but_owner(name: str, known: Iterable[str]) -> list[str]:
+    """The known names that have another owner before the slash, and otherwise the same words."""
+    owner, _, short = name.lower().rpartition("/")
+    return sorted(one for one in known if one.lower().rpartition("/")[2] == short) if owner else []
 
 
 def _nearest(name: str, names: Sequence[str]) -> list[str]:

@@ -28,6 +28,7 @@ from yaml.nodes import ScalarNode
 from yaml.resolver import Resolver
 
 from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.scalar_advice import instead_of, instead_of_key
 
 Path = tuple[str | int, ...]
 
@@ -54,6 +55,7 @@ _AMBIGUOUS = re.compile(
     """,
     re.VERBOSE,
 )
+_NO_TAG = "Write the value without a tag, and in quotes if it is text."
 _ESCAPED_SLASH = re.compile(r"(?<!\\)(?:\\\\)*\\/")
 _YAML_1_1 = Resolver()
 
@@ -176,7 +178,7 @@ class _Reader:
         if not isinstance(event, _VALUES) or event.anchor is not None:
             raise self._error(event, path, "uses a YAML anchor or alias", "Write the value out at each place.")
         if event.tag is not None:
-            raise self._error(event, path, f"carries the tag {event.tag!r}", "Write the value without a tag.")
+            raise self._error(event, path, f"carries the tag {event.tag!r}", _NO_TAG)
         if isinstance(event, ScalarEvent):
             return self._scalar(event, path)
         self._flow += bool(event.flow_style)
@@ -205,7 +207,13 @@ class _Reader:
     def _key(self, event: Event, path: Path) -> str:
         if not isinstance(event, ScalarEvent):
             raise self._error(event, path, "a key is not plain text", "Write a plain text key.")
-        value = self._value(event, (*path, event.value))
+        place = (*path, event.value)
+        try:
+            value = self._value(event, place)
+        except InputError as error:
+            if not event.style and isinstance(fault := _meaning(event.value), _Fault):
+                raise self._error(event, place, fault.message, instead_of_key(event.value)) from error
+            raise
         if not isinstance(value, str):
             raise self._error(event, path, f"the key {event.value!r} is not text", f'Quote it: "{event.value}".')
         return value
@@ -219,9 +227,9 @@ class _Reader:
         if self._flow and "?" in text:
             # go-yaml reads it as the sign of a key.
             raise self._error(event, path, f"{text!r} is read differently by different YAML parsers", "Quote it.")
-        value = _plain(text) if len(text) <= _LONGEST_KEPT else _plain.__wrapped__(text)
+        value = _meaning(text)
         if isinstance(value, _Fault):
-            raise self._error(event, path, value.message, value.fix)
+            raise self._error(event, path, value.message, value.fix or instead_of(text, path))
         return value
 
     def _written(self, event: Event) -> str:
@@ -232,15 +240,20 @@ class _Reader:
 
 @dataclass(frozen=True)
 class _Fault:
-    """Why a plain scalar is refused, and what to write instead."""
+    """Why a plain scalar is refused, and what to write instead; "" where that depends on its spelling and field."""
 
     message: str
-    fix: str
+    fix: str = ""
+
+
+def _meaning(text: str) -> str | float | bool | _Fault | None:
+    """The value of a plain scalar, or why it is refused."""
+    return _plain(text) if len(text) <= _LONGEST_KEPT else _plain.__wrapped__(text)
 
 
 @lru_cache(maxsize=2**13)
 def _plain(text: str) -> str | float | bool | _Fault | None:
-    """The value of a plain scalar; cached, because manifests repeat the same words."""
+    """As `_meaning`; cached, because manifests repeat the same words."""
     if _NULL.fullmatch(text):
         return None
     if text in _BOOL:
@@ -248,17 +261,15 @@ def _plain(text: str) -> str | float | bool | _Fault | None:
     if _INT.fullmatch(text):
         # Python refuses to convert thousands of digits.
         if len(text) > 17 or abs(int(text)) > LARGEST_INTEGER:
-            return _Fault(f"{text[:20]} is too large for JSON numbers", "Quote it if it is text.")
+            fix = f"Quote it if it is text, or write a number up to {LARGEST_INTEGER}."
+            return _Fault(f"{text[:20]} is too large for JSON numbers", fix)
         return int(text)
     if _FLOAT.fullmatch(text):
         if not math.isfinite(number := float(text)):
             return _Fault(f"{text} is not finite", "Write a smaller number.")
         return number
     if _ambiguous(text):
-        return _Fault(
-            f"{text!r} is read differently by different YAML parsers",
-            f'Quote it ("{text}") if it is text, or write it as a plain number, true or false.',
-        )
+        return _Fault(f"{text!r} is read differently by different YAML parsers")
     return text
 
 

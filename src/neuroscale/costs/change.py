@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from decimal import ROUND_HALF_UP, Decimal
@@ -86,11 +86,11 @@ def compare(
 ) -> CostChange | None:
     """The cost of the change; None if the change alters nothing that costs anything.
 
-    Both sides are priced with `prices`, the prices of the merge result. `prices_before`: the prices of the base, if
-    they can be read.
+    Both sides are priced with `prices`, the prices of the merge result; if these have a `base`, the side before the
+    change is by the base alone. `prices_before`: the prices of the base, if they can be read.
     """
     services = list(services)
-    compared = [one for one in _compared(services, prices) if one.before != one.after]
+    compared = list(_differing(services, prices))
     if not compared:
         return None
     altered = prices_before is None or not prices.same_as(prices_before)
@@ -126,6 +126,18 @@ def _compared(services: Iterable[Service], prices: Prices) -> list[_Compared]:
         )
         for service in services
     ]
+
+
+def _differing(services: Iterable[Service], prices: Prices) -> Iterator[_Compared]:
+    """The services whose pods differ by the catalog and the settings of any side, priced as `compare` says.
+
+    A changed catalog may take one accelerator for another, so that both sides of a service look alike.
+    """
+    for service in services:
+        sides = [_compared([service], one)[0] for one in prices.sides]
+        if any(one.before != one.after for one in sides):
+            after = priced(service.after, service.environment, prices)
+            yield sides[0] if prices.base is None else _Compared(service, sides[0].before, after)
 
 
 def priced(side: Side, environment: str, prices: Prices) -> Priced:

@@ -26,7 +26,8 @@ class Prices:
     """The catalog and the settings that give prices; the catalog has every price list that an environment names.
 
     `base`: the prices before a change, if the change could make its own services cheap. Then the dearer price of both
-    counts, and the only one where one side has none.
+    counts, and the only one where one side has none. What a service cost before the change is by the base alone:
+    otherwise a change could make dear what it replaces.
     """
 
     catalog: Catalog

@@ -21,15 +21,17 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class CenterTotal:
-    """The cost of all services of a cost centre with the most replicas, in US dollars a month, at the new prices.
+    """The cost of all services of a cost centre with the most replicas, in US dollars a month.
 
-    `past` is before the change, `new` after it. `unknown`: services whose cost the amounts leave out. `by_prices`: the
-    change alters only prices, and `past` is at the prices before.
+    `past` is before the change at the base's prices, `new` after it at the prices that decide. `unknown`: services
+    whose cost the amounts leave out. `is_raised`: services of the change raise it, and not prices alone. `by_prices`:
+    the change alters only prices.
     """
 
     past: Decimal
     new: Decimal
     unknown: tuple[str, ...] = ()
+    is_raised: bool = True
     by_prices: bool = False
 
 
@@ -91,8 +93,12 @@ def _over_budget(
             continue
         message = f"{_of(center, total, budget)}{f'; {unknown}' if unknown else ''}"
         fix = f"Make it cheaper, or let {budget.owner} raise the budget or approve an exception from it."
-        if total.new <= total.past or total.by_prices:
-            why = "Prices changed, and nothing that is deployed" if total.by_prices else "The change does not raise it"
+        if total.by_prices or not total.is_raised:
+            why = "The change does not raise it"
+            if total.by_prices:
+                why = "Prices changed, and nothing that is deployed"
+            elif total.new > total.past:
+                why = "Prices raise it, and the services of the change do not"
             yield CostFinding("over-budget", "warn", file, center, f"{message}. {why}", fix)
             continue
         path, one = _ceiling(center, total, holding)

@@ -34,7 +34,8 @@ class GateResult:
 class Evaluation:
     """What a gate saw, before the guard judges it.
 
-    The gate looked at `evaluated` of `expected` `unit`s, and recognised `caught` of its `tripwires` known-bad ones.
+    The gate looked at `evaluated` of `expected` `unit`s, could judge all but `unjudged` of those, and recognised
+    `caught` of its `tripwires` known-bad ones.
     """
 
     findings: tuple[Finding, ...]
@@ -44,6 +45,7 @@ class Evaluation:
     tripwires: int
     caught: int
     detail: str = ""
+    unjudged: int = 0
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,7 @@ def guarded(name: str, title: str, evaluate: Callable[[], Evaluation]) -> GateRe
             outcome=outcome,
             evaluated=seen.evaluated if seen else 0,
             expected=seen.expected if seen else 0,
+            unjudged=seen.unjudged if seen else 0,
             unit=seen.unit if seen else "objects",
             tripwires=seen.tripwires if seen else 0,
             tripwires_caught=seen.caught if seen else 0,
@@ -140,6 +143,8 @@ def guarded(name: str, title: str, evaluate: Callable[[], Evaluation]) -> GateRe
         )
     if any(finding.severity is Severity.ERROR for finding in seen.findings):
         return ended(Outcome.FINDINGS, seen.detail, seen)
+    if seen.unjudged and seen.unjudged == seen.expected:
+        return ended(Outcome.NOT_RUN, seen.detail, seen)
     return ended(Outcome.PASSED, seen.detail, seen)
 
 

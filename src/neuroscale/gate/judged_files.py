@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Literal
 
 from neuroscale.core.errors import InputError, Problem
+from neuroscale.gate.renderer_inputs import CHART, KUSTOMIZATIONS, Renderer, RendererInput, renderer_inputs
 from neuroscale.manifests.objects import MANIFEST_SUFFIXES
 from neuroscale.repo.layout import MANIFESTS, ServicePath
 from neuroscale.repo.snapshot import Entry, FolderSnapshot, Snapshot
 
-RENDERED_BY_OTHERS = ("kustomization.yaml", "kustomization.yml", "Kustomization", "Chart.yaml", "values.yaml")
-"""Names of files with which other tools render a folder: its manifests are not yet the objects that a cluster gets."""
 # Files below manifests/ that are for people; nothing deploys them.
 _FOR_PEOPLE = ("README.md", ".gitkeep")
 
@@ -45,6 +44,7 @@ class GateInput:
 
     `snapshot` holds the service folders, and the catalog and template that they are compared with. `strays` are paths
     below `manifests/` that belong to no service; `plain` are files of folders that this platform did not render.
+    `inputs` are files that another tool renders first, and `unrendered` says which tool, and in which folder.
     """
 
     snapshot: Snapshot
@@ -52,6 +52,8 @@ class GateInput:
     strays: tuple[Entry, ...] = ()
     plain: tuple[SourceFile, ...] = ()
     ignored: tuple[str, ...] = ()
+    inputs: tuple[SourceFile, ...] = ()
+    unrendered: tuple[RendererInput, ...] = ()
 
 
 def read_paths(paths: list[Path], root: Path) -> GateInput:
@@ -64,6 +66,7 @@ def read_paths(paths: list[Path], root: Path) -> GateInput:
     strays: list[Entry] = []
     plain: list[SourceFile] = []
     ignored: list[str] = []
+    inputs: dict[str, tuple[SourceFile, Renderer, str]] = {}
     for path in paths:
         if not path.exists():
             raise _unusable(path, "does not exist", "Name a folder or file of manifests.")
@@ -81,15 +84,22 @@ def read_paths(paths: list[Path], root: Path) -> GateInput:
             files, skipped = _plain_files(path)
             if not files:
                 raise _unusable(path, "holds no manifests", "Name a folder with .yaml, .yml or .json files.")
-            plain.extend(files)
+            rendered = _rendered(path, files)
+            inputs |= rendered
+            plain.extend(file for file in files if file.name not in rendered)
             ignored.extend(skipped)
-    unique = {file.name: file for file in plain}
+    unique = {file.name: file for file in plain if file.name not in inputs}
+    folders: dict[tuple[Renderer, str], list[str]] = {}
+    for name, (_, renderer, folder) in inputs.items():
+        folders.setdefault((renderer, folder), []).append(name)
     return GateInput(
         repository,
         tuple(services[key] for key in sorted(services, key=lambda service: service.folder)),
         tuple(sorted(set(strays))),
         tuple(unique.values()),
         tuple(sorted(set(ignored))),
+        tuple(file for file, _, _ in inputs.values()),
+        tuple(RendererInput(*place, tuple(names)) for place, names in sorted(folders.items())),
     )
 
 
@@ -130,8 +140,8 @@ def _plain_files(path: Path) -> tuple[list[SourceFile], list[str]]:
     files, skipped = [], []
     for entry in entries:
         name = (folder / entry.path).as_posix()
-        is_manifest = entry.path.endswith((*MANIFEST_SUFFIXES, ".jsonnet")) or not path.is_dir()
-        is_input = entry.path.rpartition("/")[2] in RENDERED_BY_OTHERS
+        is_manifest = entry.path.endswith((*MANIFEST_SUFFIXES, ".jsonnet", ".libsonnet")) or not path.is_dir()
+        is_input = entry.path.rpartition("/")[2] in KUSTOMIZATIONS
         if is_manifest or is_input or entry.kind not in ("file", "executable"):
             files.append(SourceFile(name, entry, snapshot))
         else:
@@ -139,6 +149,26 @@ def _plain_files(path: Path) -> tuple[list[SourceFile], list[str]]:
     if not any(file.entry.kind in ("file", "executable") for file in files):
         return [], skipped
     return files, skipped
+
+
+def _rendered(path: Path, files: list[SourceFile]) -> dict[str, tuple[SourceFile, Renderer, str]]:
+    """The files that another tool renders first, by their names: the tool, and the folder that it renders."""
+    base = path if path.is_dir() else path.parent
+    root = next((each for each in (base, *base.parents) if (each / CHART).is_file()), base)
+    places = {
+        (base / file.entry.path).relative_to(root).as_posix(): file
+        for file in files
+        if file.entry.kind in ("file", "executable")
+    }
+    around = [name for name in (CHART, *KUSTOMIZATIONS) if (root / name).is_file()]
+    found = renderer_inputs(FolderSnapshot(root), sorted({*places, *around}))
+    inputs = {}
+    for place, (renderer, folder) in found.items():
+        if place in places:
+            rendered = root / folder
+            chart = rendered.parent if renderer == "Helm" and rendered.name == "templates" else rendered
+            inputs[places[place].name] = (places[place], renderer, chart.as_posix())
+    return inputs
 
 
 def _unusable(path: Path, message: str, fix: str) -> InputError:

@@ -7,12 +7,21 @@ from collections.abc import Iterator, Sequence
 from neuroscale import __version__
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.plurals import plainly_counted
+from neuroscale.gate.changed_files import in_words
 from neuroscale.gate.check import GateResult
-from neuroscale.gate.checks.changed_policy_tests import policy_names
 from neuroscale.gate.judged_files import GateInput
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.run_state import Run
-from neuroscale.gate.verdict import Check, Finding, Outcome, ServiceReport, Severity, Verdict, exit_status
+from neuroscale.gate.verdict import (
+    Alterations,
+    Check,
+    Finding,
+    Outcome,
+    ServiceReport,
+    Severity,
+    Verdict,
+    exit_status,
+)
 from neuroscale.manifests.objects import Manifest
 from neuroscale.planning.plan import Plan, load_plan
 from neuroscale.repo.layout import CATALOG, PLAN_FILE, POLICIES
@@ -54,7 +63,7 @@ def make_verdict(run: Run, results: Sequence[GateResult], not_checked: Sequence[
     return Verdict(
         tool_version=__version__,
         exit_status=status.value,
-        headline=_headline(status, checks, findings, given, run.unjudged),
+        headline=_headline(status, checks, findings, given, run.unjudged, run.altered),
         base=change.base if change else "",
         head=change.head if change else "",
         paths=run.subject.paths,
@@ -63,6 +72,7 @@ def make_verdict(run: Run, results: Sequence[GateResult], not_checked: Sequence[
         services=services,
         cost=run.cost,
         effects=run.effects,
+        altered=run.altered,
         notes=tuple(_who_judged(run)),
         not_checked=(*not_checked, *_unseen(checks, given)),
     )
@@ -97,8 +107,6 @@ def _who_judged(run: Run) -> Iterator[str]:
         return
     if change.touches(POLICIES):
         yield "The change alters policies or exceptions: the base's decided, and the change's own ran beside them."
-        if removed := sorted(policy_names(change.before) - policy_names(change.after)):
-            yield f"The change removes policies, which will judge nothing then: {', '.join(removed)}."
     if change.touches(CATALOG):
         yield (
             "The change alters the catalog: the base's facts decided whether a service fits. "
@@ -131,6 +139,7 @@ def _headline(
     findings: tuple[Finding, ...],
     given: GateInput,
     unjudged: Sequence[Manifest],
+    altered: Alterations | None,
 ) -> str:
     if status is ExitStatus.UNTRUSTED:
         broken = ", ".join(check.title for check in checks if check.outcome is Outcome.UNTRUSTED)
@@ -139,13 +148,21 @@ def _headline(
     if errors:
         files = len({finding.file for finding in errors})
         return f"Refused: {plainly_counted(len(errors), 'finding')} in {plainly_counted(files, 'file')}"
+    beside = in_words(altered.files) if altered else ""
     if not given.services and not given.plain and not given.strays:
+        if beside:
+            return f"Passed: no service differs, and a person must look at {beside}"
         return "Nothing to check: no manifest differs"
     if given.services:
         number, word, left = len(given.services), "service", len({one.service for one in unjudged if one.service})
     else:
         number, word, left = len(given.plain), "file", len({one.file for one in unjudged})
-    if left == number:
-        return f"Nothing to check: {plainly_counted(left, word)} of kinds that nothing judges"
-    passed = f"Passed: {plainly_counted(number - left, word)} checked"
-    return f"{passed}, and {plainly_counted(left, word)} with kinds that nothing judges" if left else passed
+    rest = [f"{plainly_counted(len(given.inputs), 'file')} to be rendered first"] if given.inputs else []
+    if left == number and not beside:
+        return ", and ".join([f"Nothing to check: {plainly_counted(left, word)} of kinds that nothing judges", *rest])
+    parts = [f"Passed: {plainly_counted(number - left, word)} checked"]
+    if left:
+        parts.append(f"{plainly_counted(left, word)} with kinds that nothing judges")
+    remarks = [f"{check.unjudged} of {check.expected} {check.unit} not judged" for check in checks if check.unjudged]
+    remarks += [f"a person must look at {beside}"] if beside else []
+    return "; ".join([", and ".join(parts + rest), *remarks])

@@ -9,7 +9,6 @@ from functools import partial
 from neuroscale.core.errors import InputError, Problem, UntrustedError
 from neuroscale.gate.checks.secrets import LARGEST_TEXT, Text
 from neuroscale.gate.judged_files import GateInput, ServiceFolder, group_services
-from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIMES
 from neuroscale.repo.git import Git, GitTimeoutError
 from neuroscale.repo.layout import (
     CATALOG,
@@ -18,6 +17,7 @@ from neuroscale.repo.layout import (
     MANIFESTS,
     PLAN_FILE,
     POLICIES,
+    RUNTIMES,
     SETTINGS,
     TEMPLATE,
     ServicePath,
@@ -61,17 +61,23 @@ class Change:
         )
 
 
+def touches_rendering(change: Change) -> bool:
+    """Whether a change alters what services are rendered from, or the examples that show it."""
+    return change.touches(*RENDERED_FROM, EXAMPLES)
+
+
 def find_change(git: Git, base: str, head: str) -> Change:
     """The change that merging `head` into `base` makes.
 
     Raises InputError for unknown revisions, for a change that does not merge, for a folder inside a repository (git
     names its files by other paths), and for a shallow clone: missing commits cannot be searched for secrets.
     """
-    if git.text("rev-parse", "--is-shallow-repository") == "true":
+    shallow, _, inside = git.text("rev-parse", "--is-shallow-repository", "--show-prefix").partition("\n")
+    if shallow == "true":
         raise InputError(
             Problem("the repository", "", "is a shallow clone", "Fetch the whole history (git fetch --unshallow).")
         )
-    if inside := git.text("rev-parse", "--show-prefix"):
+    if inside:
         fix = "Keep the platform repository in a git repository of its own, and name its root."
         raise InputError(Problem("the repository", "", f"is only the folder {inside} of a git repository", fix))
     base_commit, head_commit = git.commit(base, "--base"), git.commit(head, "--head")

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neuroscale.catalog.settings import LONGEST_DAYS
+from neuroscale.catalog.settings import LONGEST_DAYS, Settings
 from neuroscale.core import schemas
 from neuroscale.core.errors import InputError
 from neuroscale.costs.bill import CostChange
@@ -20,14 +20,14 @@ from neuroscale.gate.fit.platform_runtimes import runtimes_of
 from neuroscale.gate.judged_files import GateInput
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.platform_sources import PlatformSources, ReadOnce
-from neuroscale.gate.verdict import Effects
+from neuroscale.gate.verdict import Alterations, Effects
 from neuroscale.manifests.objects import Manifest
-from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.repo.layout import CATALOG, SETTINGS
 from neuroscale.repo.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from neuroscale.planning.plan import Plan
+    from neuroscale.rendering.planning_inputs import PlanningInputs
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,8 @@ class Run:
 
     `manifests` are the objects of the input, `anew` those that the change renders otherwise, and `servers` all that it
     renders. `plans` are by service folder, and `cost` is what the change does to the bill. `unjudged` are objects of
-    kinds that nothing judges. `results` are those of the checks that have ended in the run's own thread.
+    kinds that nothing judges. `altered` lists what the change touches, and `cluster` holds the objects of clusters
+    among it. `results` are those of the checks that have ended in the run's own thread.
     """
 
     subject: Subject
@@ -65,6 +66,8 @@ class Run:
     anew: list[Manifest] = field(default_factory=list)
     servers: list[Manifest] = field(default_factory=list)
     unjudged: list[Manifest] = field(default_factory=list)
+    cluster: list[Manifest] = field(default_factory=list)
+    altered: Alterations | None = None
     effects: Effects | None = None
     cost: CostChange | None = None
     platform: PlanningInputs | None = None
@@ -89,6 +92,11 @@ class Run:
         """The objects that every check of manifests looks at. It is complete after the services are rendered anew."""
         return [*self.manifests, *self.anew]
 
+    @property
+    def applied(self) -> list[Manifest]:
+        """These, and the objects of clusters, whose form and policies are judged; rendering decides what they hold."""
+        return [*self.judged, *self.cluster]
+
     def result(self, name: str) -> GateResult | None:
         """The result of a check that has ended in the run's own thread."""
         return next((one for one in self.results if one.check.name == name), None)
@@ -111,6 +119,16 @@ class Run:
             None if change.touches(CATALOG) else after.catalog,
             None if change.touches(SETTINGS) else after.settings,
         )
+
+    @cached_property
+    def deciding_settings(self) -> Settings:
+        """The settings whose rules decide: the base's, and the change's own where the base's cannot be read.
+
+        Raises InputError if neither can be read.
+        """
+        with suppress(InputError):
+            return self.judge.settings()
+        return self.after.settings()
 
     @cached_property
     def longest_days(self) -> int:

@@ -13,6 +13,8 @@ from neuroscale.costs.bill import CostChange
 from neuroscale.planning.plan import Plan
 
 SCHEMA_VERSION = 1
+CHANGE_CHECK = "change"
+"""The check whose notices a reviewer must see first: they tell what a change loosens, widens or moves."""
 
 
 class Severity(StrEnum):
@@ -23,7 +25,7 @@ class Severity(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How a check ended. `NOT_RUN` is never a pass: it is listed with its reason."""
+    """How a check ended. `NOT_RUN` is never a pass: it is listed with its reason, also where it could judge nothing."""
 
     PASSED = "passed"
     FINDINGS = "findings"
@@ -53,7 +55,8 @@ class Check(Frozen):
     """One check's own account of its run.
 
     `evaluated` counts the items that it really looked at, and `expected` those that it had to look at (`unit` names the
-    items); `tripwires` counts the known-bad objects that went through the same invocation, and `tripwires_caught` those
+    items). `unjudged` counts those of them that it could not judge, because a fact is missing that a notice names;
+    `tripwires` counts the known-bad objects that went through the same invocation, and `tripwires_caught` those
     that it refused with their own message. `detail` says why a check is unusable, untrusted or was not run.
     """
 
@@ -62,6 +65,7 @@ class Check(Frozen):
     outcome: Outcome
     evaluated: int = 0
     expected: int = 0
+    unjudged: int = 0
     unit: str = "objects"
     tripwires: int = 0
     tripwires_caught: int = 0
@@ -94,6 +98,52 @@ class Effects(Frozen):
     rendered: int
     changed: int
     differences: tuple[Effect, ...] = ()
+    left_out: int = 0
+
+
+class ChangedFile(Frozen):
+    """A path that the change touches."""
+
+    path: str
+    change: Literal["added", "changed", "removed"]
+
+
+class ChangedFiles(Frozen):
+    """The paths of one kind that the change touches. `kind`: what they are, in the singular.
+
+    `review`: a person must look at them, since no check judges what they say. `protected` counts those that only an
+    owner may merge. `files` lists the first of `count`.
+    """
+
+    kind: str
+    review: bool
+    count: int
+    protected: int
+    files: tuple[ChangedFile, ...]
+
+
+class ChangedValue(Frozen):
+    """A value of the settings, the catalog, a policy or a cluster's files that differs.
+
+    `kind` is that of the file, `subject` the object as `Kind namespace/name` ("" outside objects), `field` its place
+    ("" for the whole entry). `before` and `after` are text, and None if the field is missing. `notice` names the notice
+    that tells of it, "" for a value that is only listed.
+    """
+
+    kind: str
+    file: str
+    subject: str = ""
+    field: str
+    before: str | None
+    after: str | None
+    notice: str = ""
+
+
+class Alterations(Frozen):
+    """Everything that a change alters, the most dangerous first. `left_out` counts the values that are not listed."""
+
+    files: tuple[ChangedFiles, ...] = ()
+    values: tuple[ChangedValue, ...] = ()
     left_out: int = 0
 
 
@@ -130,6 +180,7 @@ class Verdict(Frozen):
     effects: Effects | None = Field(
         default=None, description="None if the change alters nothing that services are rendered from."
     )
+    altered: Alterations | None = Field(default=None, description="None if there is no base.")
     notes: tuple[str, ...] = Field(default=(), description="Remarks on the run itself, such as whose policies judged.")
     not_checked: tuple[str, ...] = ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +68,16 @@ class Manifest:
         """Objects with the same group, kind, namespace and name are the same object in a cluster."""
         return (self.group, self.kind, self.namespace, self.name)
 
+    def at(self, path: Sequence[str | int]) -> Any:
+        """The value at a path inside the object; None where it has no such field."""
+        value: Any = self.value
+        for part in path:
+            try:
+                value = value[part]
+            except (KeyError, IndexError, TypeError):
+                return None
+        return value
+
     def line(self, *path: str | int) -> int | None:
         """The line of a path inside the object, or of its nearest ancestor."""
         return self.document.line(*self.prefix, *path)
@@ -129,8 +140,9 @@ def _expand(
         )
     for key in ("apiVersion", "kind"):
         if not isinstance(value.get(key), str) or not value[key]:
+            fix = f"Write {key}, or leave the file out if it is not for a cluster."
             raise InputError(
-                Problem(file, key, "is missing or not text, so this is not a Kubernetes object", f"Write {key}.", line)
+                Problem(file, key, "is missing or not text, so this is not a Kubernetes object", fix, line)
             )
     if "items" in value:
         # Argo CD treats every object with this field as a list.
@@ -151,15 +163,7 @@ def _expand(
         return found
     metadata = value.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-        raise InputError(
-            Problem(
-                file,
-                "metadata.name",
-                "is missing or not text",
-                "Give the object a fixed name: without one it cannot be compared with the cluster.",
-                document.line(*prefix, "metadata"),
-            )
-        )
+        raise InputError(_without_name(file, metadata, lambda field: document.line(*prefix, "metadata", field)))
     if metadata.get("generateName") not in (None, ""):
         raise InputError(
             Problem(
@@ -178,11 +182,33 @@ def _expand(
                     file,
                     f"metadata.{key}",
                     f"{metadata[key]!r} is not a Kubernetes name",
-                    "Use lower-case letters, digits, '-' and '.', at most 253 characters.",
+                    _NAME_FIX if isinstance(metadata[key], str) else _quoted(metadata[key]),
                     document.line(*prefix, "metadata", key),
                 )
             )
     return [Manifest(file, value, document, prefix, service)]
+
+
+_NAME_FIX = "Use lower-case letters, digits, '-' and '.', at most 253 characters."
+
+
+def _without_name(file: str, metadata: Any, line: Callable[[str], int | None]) -> Problem:
+    """Why an object whose metadata hold no name as text is not judged. `line`: the line of a field of the metadata."""
+    fields = metadata if isinstance(metadata, dict) else {}
+    fix = "Give the object a fixed name: without one it cannot be compared with the cluster."
+    if "generateName" in fields and "name" not in fields:
+        told = "stands in place of metadata.name: each time that somebody creates the object, it gets another name"
+        return Problem(
+            file, "metadata.generateName", told, f"Remove metadata.generateName. {fix}", line("generateName")
+        )
+    if fields.get("name") is not None:
+        told = f"{fields['name']!r} is not text"
+        return Problem(file, "metadata.name", told, _quoted(fields["name"]), line("name"))
+    return Problem(file, "metadata.name", "is missing", fix, line("name"))
+
+
+def _quoted(value: Any) -> str:
+    return f'Quote it: "{value}".' if type(value) is int and value >= 0 else _NAME_FIX
 
 
 def _json_document(text: str, file: str) -> Document:

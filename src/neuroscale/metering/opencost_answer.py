@@ -17,6 +17,8 @@ AGGREGATE: Final = ",".join(("cluster", "namespace", *(f"label:{label}" for labe
 """The keys of a row in an answer. OpenCost joins their values with slashes, which no label or namespace contains."""
 
 _PARTS = 2 + len(LABELS)
+_PARTS_OF_TOTAL = ("gpuCost", "cpuCost", "ramCost")
+_ROUNDING = Decimal("1e-6")
 _IDLE, _UNALLOCATED, _UNMOUNTED = "__idle__", "__unallocated__", "__unmounted__"
 
 
@@ -95,12 +97,19 @@ def _row(name: str, row: Any, who: str, window: Window) -> Metered:
     def amount(field: str) -> Decimal:
         return number(row, field, shown, who, window)
 
+    total = amount("totalCost")
+    for part in _PARTS_OF_TOTAL:
+        if amount(part) > total + _ROUNDING * max(abs(total), Decimal(1)):
+            raise OpenCostError(
+                f"{who} gives {shown!r} in {window} a {part} of {amount(part)}, above its totalCost of {total}, so "
+                "the bill cannot be divided. Compare its prices and their adjustments, or choose another window."
+            )
     kind, place = _place(name, who)
     start, end = _moment(row.get("start")), _moment(row.get("end"))
     return Metered(
         kind=kind,
         place=place,
-        total=amount("totalCost"),
+        total=total,
         gpu=amount("gpuCost"),
         cpu=amount("cpuCost"),
         memory=amount("ramCost"),

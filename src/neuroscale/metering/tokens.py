@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -66,14 +67,17 @@ class TokenCost:
 def count_tokens(prometheus: Prometheus, window: Window) -> dict[Service, Counted]:
     """The tokens of each service in Prometheus. Raises PrometheusError.
 
-    They are the `increase` of counters, which handles restarts and extrapolates to the ends of the window.
+    They are the `increase` of counters, which handles restarts and extrapolates to the ends of the window. Services of
+    which a count is not finite are left out: no price can be computed of it.
     """
     end, seconds = window.end.timestamp(), window.hours * 3600
     found: dict[str, dict[Service, Decimal]] = {}
+    unusable: set[Service] = set()
     for metric in (PROMPT_TOKENS, GENERATION_TOKENS):
         query = f"sum by (namespace, service) (increase({selector(metric, {'job': JOB}, seconds)}))"
         rows = prometheus.vector(query, end)
-        found[metric] = {_service(row.labels): Decimal(repr(row.value)) for row in rows if row.value == row.value}
+        found[metric] = {_service(row.labels): Decimal(repr(row.value)) for row in rows if math.isfinite(row.value)}
+        unusable |= {_service(row.labels) for row in rows if not math.isfinite(row.value)}
     step = max(_LEAST_STEP, seconds / _COLUMNS)
     looked = prometheus.over(
         f"sum by (namespace, service) ({selector('up', {'job': JOB})})", end - seconds + step, end, step
@@ -81,8 +85,12 @@ def count_tokens(prometheus: Prometheus, window: Window) -> dict[Service, Counte
     hours = {_service(one.labels): Decimal(repr(sum(value for _, value in one.points) * step / 3600)) for one in looked}
     busy = f"avg_over_time(({selector(RUNNING, {'job': JOB})} > 0)[{duration(seconds)}:{duration(step)}])"
     running = prometheus.vector(f"avg by (namespace, service) ({busy})", end)
-    batches = {_service(row.labels): row.value for row in running if row.value == row.value}
-    return {service: _counted(service, found, time, batches.get(service)) for service, time in hours.items()}
+    batches = {_service(row.labels): row.value for row in running if math.isfinite(row.value)}
+    return {
+        service: _counted(service, found, time, batches.get(service))
+        for service, time in hours.items()
+        if service not in unusable
+    }
 
 
 def _counted(
@@ -131,7 +139,7 @@ def _time(found: tuple[Metered, ServiceFacts | None]) -> int:
 
 def _uncounted(tokens: Counted | None) -> str:
     if tokens is None:
-        return "Prometheus has no samples of its servers"
+        return "Prometheus has no usable samples of its servers"
     return "its servers counted no tokens" if tokens.prompt + tokens.generation <= 0 else ""
 
 

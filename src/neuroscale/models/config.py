@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -186,7 +185,7 @@ def _predicting(layer: Layer, at: str, hidden: int, vocabulary: int, out: Weight
         own.add(f"{at}{norm}.weight", "mtp", (hidden,))
     for name in ("embed_tokens", "shared_head.head"):
         own.add(f"{at}{name}.weight", "mtp", (vocabulary, hidden), "vocabulary")
-    out.all += [replace(weight, group="mtp") for weight in own.all]
+    out.all += [weight._replace(group="mtp") for weight in own.all]
 
 
 def _predicting_apart(decoder: Decoder, hidden: int, out: Weights) -> None:
@@ -199,7 +198,7 @@ def _predicting_apart(decoder: Decoder, hidden: int, out: Weights) -> None:
         own.linear(at + joined, "mtp", (2 * hidden, hidden), "split")
         for norm in norms:
             own.add(f"{at}{norm}.weight", "mtp", (hidden,))
-    out.all += [replace(weight, group="mtp") for weight in own.all]
+    out.all += [weight._replace(group="mtp") for weight in own.all]
 
 
 def _tied(c: Keys, text: Keys) -> bool:

@@ -121,7 +121,7 @@ def converted(
     made = []
     for weight, quantization in stored:
         linear = quantization is not None
-        made.append((weight if weight.linear == linear else replace(weight, linear=linear), quantization))
+        made.append((weight if weight.linear == linear else weight._replace(linear=linear), quantization))
     facts = replace(most, method=scheme.method, ignored=scheme.ignored.all, kv_cache=scheme.kv_cache)
     return made, replace(scheme, facts=facts)
 

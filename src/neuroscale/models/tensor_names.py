@@ -70,7 +70,10 @@ def core(name: str) -> str:
 
 def without_prefix(name: str, prefixes: Iterable[str]) -> str:
     """A name without the first of the prefixes with which it begins."""
-    return next((name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix)), name)
+    for prefix in prefixes:
+        if name.startswith(prefix):
+            return name[len(prefix) :]
+    return name
 
 
 def stored_name(name: str) -> str:

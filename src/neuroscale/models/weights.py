@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from neuroscale.models.facts import Group, Sharding, Tensor
 
 
-@dataclass(frozen=True)
-class Weight:
+class Weight(NamedTuple):
     """`copies` tensors of one shape in one place of a checkpoint.
 
     `name`: as in the checkpoint, with the layer's number; `{}` stands for the number of an expert. `linear`: a matrix
@@ -46,7 +45,7 @@ class Weights:
             start = len(self.all)
             add(group[0])
             if len(group) > 1:
-                self.all[start:] = [replace(one, copies=one.copies * len(group)) for one in self.all[start:]]
+                self.all[start:] = [one._replace(copies=one.copies * len(group)) for one in self.all[start:]]
 
     def add(
         self,

@@ -18,6 +18,7 @@ from neuroscale.planning.batched_tokens import batched_tokens
 from neuroscale.planning.fit.argument_defaults import BLOCK
 from neuroscale.planning.fit.confidence import Doubt
 from neuroscale.planning.fit.device import device
+from neuroscale.planning.override_shortfalls import too_short
 from neuroscale.planning.plan import Memory, Replicas, Resources, Speed
 from neuroscale.planning.price import PodPrice, pod_price
 from neuroscale.planning.replica_memory import WeightsBasis
@@ -139,10 +140,6 @@ class Candidate:
     def tight(self) -> bool:
         """Whether the free memory is less than the error band of the estimate."""
         return self.memory.free < self.band_gib
-
-    def leaves_waiting(self, users: int) -> int:
-        """How many of so many concurrent users wait in the queue, since overrides leave too few requests at once."""
-        return max(0, users - self.typical_capacity * self.replicas.min) if self.typical_capacity else 0
 
     @property
     def label(self) -> str:
@@ -357,17 +354,14 @@ def _unsupported(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, co
             f"The MLP of {model.name} ({facts.intermediate_size} wide, quantised in groups of {group}) cannot be "
             f"split over {count} ranks.",
         )
+    longest = facts.max_position_embeddings
     if "max_model_len" in case.overrides and case.max_model_len < case.asked_tokens:
+        against("context", too_short(case.max_model_len, case.asked_tokens, case.wanted_model_len, longest))
+    if (needed := max(case.max_model_len, case.asked_tokens)) > longest:
         against(
             "context",
-            f"The override of max_model_len is {case.max_model_len}, and prompt and answer of the form may have "
-            f"{case.asked_tokens} tokens: override it with at least {case.asked_tokens}, or remove it.",
-        )
-    if case.max_model_len > facts.max_position_embeddings:
-        against(
-            "context",
-            f"A request may be {case.max_model_len} tokens long (prompt, answer and chat template); {model.name} reads "
-            f"at most {facts.max_position_embeddings}.",
+            f"A request may be {needed} tokens long (prompt, answer and chat template); {model.name} reads at most "
+            f"{longest}.",
         )
     return failures
 

@@ -15,8 +15,11 @@ from neuroscale.planning.risk import sentences as certainty_sentences
 from neuroscale.planning.startup import reasons_of, startup_of
 
 
-def reasons(case: Case, choice: Choice, applied: tuple[AppliedOverride, ...]) -> tuple[str, ...]:
-    """The sentences on the choice, its numbers, the choices passed over, and unknown facts."""
+def reasons(
+    case: Case, choice: Choice, applied: tuple[AppliedOverride, ...], short: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The sentences on the choice, its numbers, the choices passed over, and unknown facts. `short`: what the overrides
+    take from the request."""
     tried, chosen = choice.tried, choice.chosen
     sentences: list[str] = []
     if chosen.works:
@@ -34,6 +37,7 @@ def reasons(case: Case, choice: Choice, applied: tuple[AppliedOverride, ...]) ->
     elif chosen.works and confidence(chosen) == "low":
         unknown = "; ".join(unknown_clauses(chosen.doubts))
         sentences.append(f"Tight: some figures are not known ({unknown}), so try it before you rely on it.")
+    sentences += [f"Tight: {one}." for one in short]
     sentences += [
         f"Override: {override.field} is {override.value} (planned: {override.planned}) until "
         f"{override.expires.isoformat()}, because: {_one_line(override.reason)}"
@@ -148,21 +152,10 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
     if replicas.max > replicas.min:
         told = f"Nothing scales between the two yet, so the price counts {replicas.min}."
         sentences.append(f"Up to {replicas.max} replicas are allowed. {told}")
-    if waiting := chosen.leaves_waiting(request.concurrent_users):
-        users = plainly_counted(chosen.typical_capacity, "user")
-        sentences.append(
-            f"{replicas.min} x {users} is less than the {request.concurrent_users} asked for, by the overrides: "
-            f"{waiting} of them wait in the queue at the busiest time, so the plan is tight."
-        )
     if case.max_model_len == case.wanted_model_len:
         sentences.append(
             f"The context is {case.max_model_len} tokens: prompt {request.longest_prompt_tokens}, answer "
             f"{request.longest_answer_tokens}, and room for the chat template."
-        )
-    elif case.max_model_len < case.wanted_model_len:
-        sentences.append(
-            f"The context of {case.max_model_len} tokens is shorter than the {case.wanted_model_len} that the longest "
-            "prompt and answer need: vLLM refuses such requests."
         )
     if chosen.kv_cache_dtype == "fp8":
         sentences.append(

@@ -9,6 +9,7 @@ from neuroscale.planning.architecture import architecture
 from neuroscale.planning.candidates import Candidate, Case
 from neuroscale.planning.explain import reasons
 from neuroscale.planning.lock_version import PLANNER_VERSION, TEMPLATE_VERSION
+from neuroscale.planning.override_shortfalls import shortfalls
 from neuroscale.planning.plan import AppliedOverride, Lock, Plan, Runtime, Surroundings, Tenancy, TypicalLoad
 from neuroscale.planning.price import cost
 from neuroscale.planning.request_changes import alternatives
@@ -32,13 +33,24 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
     choice = choose(case)
     chosen = choice.chosen
     sure = confidence(chosen)
+    applied = _applied(case)
+    short = (
+        shortfalls(
+            request,
+            applied,
+            max_model_len=case.max_model_len,
+            replicas=chosen.replicas.min,
+            each=chosen.typical_capacity,
+        )
+        if chosen.works
+        else ()
+    )
     if not chosen.works:
         verdict = "refused"
-    elif chosen.tight or sure == "low" or chosen.leaves_waiting(request.concurrent_users):
+    elif chosen.tight or sure == "low" or short:
         verdict = "tight"
     else:
         verdict = "fits"
-    applied = _applied(case)
     others = alternatives(case, settings.environments) if not chosen.works else ()
     kv_cache = chosen.memory.kv_cache
     start = startup_of(case, chosen)
@@ -95,7 +107,7 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
         overrides=applied,
         alternatives=others,
         confidence=sure,
-        reasons=reasons(case, choice, applied),
+        reasons=reasons(case, choice, applied, short),
         lock=_lock(case, chosen, template_version),
     )
 

@@ -144,15 +144,16 @@ class Git:
             header = self._ask("info", name)
         return None if header is None else (header[0], header[1])
 
-    def read_object(self, name: str, kind: str = "blob") -> bytes | None:
+    def read_object(self, name: str, kind: str = "blob", path: str = "") -> bytes | None:
         """The content of an object, by id or `TREE:PATH`; None if the repository has no such object of that kind.
 
-        Raises TooLargeError for an object of more than LARGEST_OBJECT bytes, before it is read.
+        `path`: the file's, for messages about an id. Raises TooLargeError for an object of more than LARGEST_OBJECT
+        bytes, before it is read.
         """
         known = self.size_of(name)
         if known is None or known[0] != kind:
             return None
-        check_size(name.partition(":")[2] or name, known[1])
+        check_size(path or name.partition(":")[2] or name, known[1])
         if _by_lines(name):
             return self._show(name, kind)
         with self._lock:

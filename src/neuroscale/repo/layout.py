@@ -51,6 +51,8 @@ GATE_CODE = (
     "src/",
     *TAKES_PLACE_OF,
 )
+RUNTIMES = "platform/serving/runtimes"
+"""The serving runtimes that every cluster gets."""
 TENANCY = "platform/tenancy"
 METER = "platform/cost"
 CLUSTER_FILES = (
@@ -58,6 +60,8 @@ CLUSTER_FILES = (
     *("platform/serving/", f"{METER}/", f"{TENANCY}/"),
 )
 """The files that every cluster gets, with all rights in it."""
+ALERT_TESTS = "platform/monitoring/rules_test.yaml"
+"""The tests of the alerts, for promtool."""
 SERVICE_SOURCES = ("templates/", SETTINGS, f"{CATALOG}/runtimes/")
 """The files that decide the content of every service when it is next rendered."""
 SMOKE_TESTS = "smoke-tests"
@@ -82,6 +86,10 @@ PROTECTED = (
 that clusters get beside services, files that every service is rendered from, budgets and their exceptions, and the
 smoke tests, which run with rights in clusters and decide whether a merge is reverted. WRITTEN is protected as well, in
 every folder."""
+
+OWNED_FACTS = (f"{MODELS}/", f"{ACCELERATORS}/", f"{PRICES}/")
+"""Facts that CODEOWNERS gives to owners of their own. On Gitea a protected file needs an administrator, and these
+change every week: they are not protected there, and the top of the verdict names a change of them."""
 
 REQUEST_FILE = "request.yaml"
 PLAN_FILE = "plan.yaml"
@@ -116,6 +124,13 @@ class ServicePath:
 def is_written(name: str) -> bool:
     """Whether set-up, workflows, tools or tests write a file or folder of that name, in upper or lower case."""
     return any(fnmatchcase(name.casefold(), pattern) for pattern in WRITTEN)
+
+
+def is_protected(path: str) -> bool:
+    """Whether only an owner may merge a change of this file."""
+    return any(path.startswith(one) if one.endswith("/") else path == one for one in PROTECTED) or any(
+        map(is_written, path.split("/"))
+    )
 
 
 def find_root(start: Path) -> Path:

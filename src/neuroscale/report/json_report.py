@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from neuroscale.core.json_text import json_text
 from neuroscale.core.printable import encodable
 from neuroscale.gate.verdict import Verdict
 
@@ -14,7 +14,7 @@ def to_json(verdict: Verdict) -> str:
 
     Reading it back gives an equal verdict, except that text with undecodable bytes has them written out.
     """
-    return json.dumps(_encodable(verdict.model_dump(mode="json")), indent=2, allow_nan=False) + "\n"
+    return json_text(_encodable(verdict.model_dump(mode="json"))) + "\n"
 
 
 def _encodable(value: Any) -> Any:

@@ -15,7 +15,7 @@ from neuroscale.core.printable import one_line
 from neuroscale.costs.bill import Range, ServiceCost
 from neuroscale.gate.verdict import Check, Finding, Outcome, ServiceReport, Verdict
 from neuroscale.planning.plan import Plan
-from neuroscale.report import phrases, summary
+from neuroscale.report import altered_view, phrases, summary
 from neuroscale.report.memory_bar import memory_bar
 from neuroscale.report.memory_chart import memory_chart
 
@@ -24,16 +24,18 @@ MARKER = "<!-- neuroscale-gate -->"  # a later run finds its comment by this lin
 # GitHub refuses a body of more than 65,536 characters. Each section keeps to its bytes, which are never fewer than its
 # characters, so that no section can push another one out. The sum stays below 60,000.
 _BYTES = {
-    "top": 5_000,
-    "problems": 7_000,
-    "findings": 12_000,
-    "effects": 6_000,
-    "cost": 7_000,
+    "top": 3_500,
+    "alerts": 4_500,
+    "problems": 6_000,
+    "findings": 10_500,
+    "effects": 4_500,
+    "cost": 6_500,
     "services": 8_000,
-    "notices": 4_000,
+    "altered": 4_000,
+    "notices": 3_000,
     "checks": 4_000,
-    "not checked": 3_000,
-    "notes": 3_000,
+    "not checked": 2_500,
+    "notes": 2_000,
 }
 _RULES_SHOWN = 15
 _CHARTS_OPEN = 3  # more would push the text below them out of sight
@@ -61,11 +63,13 @@ def markdown(verdict: Verdict) -> str:
     """
     sections = [
         _top(verdict),
+        _alerts(verdict),
         _problems(verdict),
         _findings(verdict),
         _effects(verdict),
         _cost(verdict),
         _services(verdict),
+        _altered(verdict),
         _notices(verdict),
         _not_checked(verdict),
         _checks(verdict),
@@ -85,9 +89,36 @@ def _top(verdict: Verdict) -> str:
     if effects := phrases.effects_headline(verdict.effects):
         facts.append(f"**{effects}**")
     lines = [MARKER, f"## {_SYMBOLS[ended]} {prose(_title(verdict))}", "", " · ".join(facts)]
+    if beside := altered_view.review_line(verdict.altered, lambda text: prose(text, 40)):
+        lines += ["", beside]
     if ended is ExitStatus.UNTRUSTED:
         lines += ["", "**This is not a judgement of the change.** Repair the gate and run it again before you merge."]
     return "\n".join(lines)
+
+
+def _alerts(verdict: Verdict) -> str:
+    """What the change loosens, widens or moves: a reviewer sees it before anything else."""
+    alerts = summary.alerts_of(verdict)
+    rows = (f"- {altered_view.alert(one, _path, _message)}" for one in alerts[: summary.FINDINGS_SHOWN])
+    return _section("### Look at this first", rows, len(alerts), "alerts", "notice")
+
+
+def _path(text: str) -> str:
+    return code(text, 120)
+
+
+def _message(text: str) -> str:
+    return prose(text, 400)
+
+
+def _altered(verdict: Verdict) -> str:
+    """Everything that the change alters, folded; "" without a base."""
+    if (altered := verdict.altered) is None or not altered.files:
+        return ""
+    rows = (f"- {row}" for row in altered_view.rows(altered, _path, lambda text: prose(text, 40)))
+    body = _section("", rows, altered_view.count_of_rows(altered), "altered", "row")
+    head = f"What the change alters: {altered_view.total(altered)}"
+    return f"<details><summary>{head}</summary>\n\n{body}\n\n</details>"
 
 
 def _title(verdict: Verdict) -> str:
@@ -113,7 +144,7 @@ def _findings(verdict: Verdict) -> str:
 
 
 def _notices(verdict: Verdict) -> str:
-    return _listed("### Notices", summary.notices_of(verdict), "notices", "notice")
+    return _listed("### Notices", summary.other_notices_of(verdict), "notices", "notice")
 
 
 def _listed(heading: str, findings: Sequence[Finding], section: str, noun: str) -> str:
@@ -320,7 +351,7 @@ def _not_checked(verdict: Verdict) -> str:
 
 
 def _check_not_run(check: Check) -> str:
-    return f"**{prose(check.title, 80)}** not run: {prose(check.detail, 300) or 'no reason given'}"
+    return f"**{prose(check.title, 80)}** {phrases.outcome(check)}: {prose(check.detail, 300) or 'no reason given'}"
 
 
 def _notes(verdict: Verdict) -> str:

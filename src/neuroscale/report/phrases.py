@@ -180,13 +180,14 @@ def effects_lead(effects: Effects) -> str:
 
 def effect(value: Effect, name: Escape) -> str:
     """One difference, with the number of its services."""
-    sides = [_side(text, name) for text in (value.before, value.after)]
+    sides = [side(text, name) for text in (value.before, value.after)]
     field = f" {name(value.field)}" if value.field else ""
     of = f" ({counted(value.services, 'service')}, such as {name(value.example)})" if value.example else " (no service)"
     return f"{name(value.kind)}{field}: {sides[0]} → {sides[1]}{of}"
 
 
-def _side(text: str | None, name: Escape) -> str:
+def side(text: str | None, name: Escape) -> str:
+    """One side of a difference."""
     return "not there" if text is None else name(text) if text.strip() else "empty"
 
 
@@ -270,6 +271,8 @@ def seconds(value: float) -> str:
 
 def outcome(check: Check) -> str:
     """How a check ended, in words."""
+    if check.outcome is Outcome.NOT_RUN and check.unjudged:
+        return "not judged"
     return {
         Outcome.PASSED: "passed",
         Outcome.FINDINGS: "findings",
@@ -280,12 +283,19 @@ def outcome(check: Check) -> str:
 
 
 def account(check: Check, prose: Escape) -> list[str]:
-    """What a check looked at and caught: `6 of 6 objects`, `5 of 5 tripwires caught`; empty if it never began."""
+    """What a check looked at and caught: `6 of 6 objects`, `5 of 5 tripwires caught`; empty if it never began.
+
+    Items that it could not judge do not count: `4 of 6 commands judged`, `2 not judged`.
+    """
     facts: list[str] = []
-    if check.outcome is Outcome.NOT_RUN:
+    if check.outcome is Outcome.NOT_RUN and not check.unjudged:
         return facts
     began = check.outcome in (Outcome.PASSED, Outcome.FINDINGS)
-    if began or check.expected:
+    if check.unjudged:
+        judged = max(check.evaluated - check.unjudged, 0)
+        facts.append(f"{judged:,} of {check.expected:,} {prose(check.unit)} judged")
+        facts.append(f"{check.unjudged:,} not judged")
+    elif began or check.expected:
         facts.append(f"{check.evaluated:,} of {check.expected:,} {prose(check.unit)}")
     if began or check.tripwires:
         facts.append(tripwires(check.tripwires_caught, check.tripwires))

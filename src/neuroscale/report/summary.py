@@ -7,9 +7,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from neuroscale.catalog.directions import Notice
 from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import lines
-from neuroscale.gate.verdict import Check, Finding, Outcome, ServiceReport, Severity, Verdict, exit_status
+from neuroscale.gate.verdict import (
+    CHANGE_CHECK,
+    Check,
+    Finding,
+    Outcome,
+    ServiceReport,
+    Severity,
+    Verdict,
+    exit_status,
+)
 
 FINDINGS_SHOWN = 30  # in a report that a person reads from top to bottom; JSON and JUnit hold all
 SERVICES_IN_FULL = 8  # a change that touches more is shown with one line for each
@@ -88,8 +98,20 @@ def errors_of(verdict: Verdict) -> list[Finding]:
 
 
 def notices_of(verdict: Verdict) -> list[Finding]:
-    """The findings that refuse nothing, by file and line."""
-    return _sorted(finding for finding in verdict.findings if finding.severity is not Severity.ERROR)
+    """The findings that refuse nothing: what a reviewer must see first, and then the others by file and line."""
+    return [*alerts_of(verdict), *other_notices_of(verdict)]
+
+
+def alerts_of(verdict: Verdict) -> list[Finding]:
+    """The notices that a reviewer must see first, the most dangerous first."""
+    order = {str(notice): number for number, notice in enumerate(Notice)}
+    found = _sorted(one for one in verdict.findings if one.severity is not Severity.ERROR and one.gate == CHANGE_CHECK)
+    return sorted(found, key=lambda finding: order.get(finding.rule, len(order)))
+
+
+def other_notices_of(verdict: Verdict) -> list[Finding]:
+    """The other findings that refuse nothing, by file and line."""
+    return _sorted(one for one in verdict.findings if one.severity is not Severity.ERROR and one.gate != CHANGE_CHECK)
 
 
 def untrusted_or_unusable(verdict: Verdict) -> list[Check]:

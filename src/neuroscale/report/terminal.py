@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from rich.console import Console
 from rich.text import Text
@@ -11,8 +12,8 @@ from neuroscale.core.errors import ExitStatus
 from neuroscale.core.plurals import counted
 from neuroscale.core.printable import lines, terminal
 from neuroscale.costs.bill import CostChange, Range
-from neuroscale.gate.verdict import Check, Effects, Finding, Outcome, ServiceReport, Verdict
-from neuroscale.report import phrases, summary
+from neuroscale.gate.verdict import Alterations, Check, Effects, Finding, Outcome, ServiceReport, Verdict
+from neuroscale.report import altered_view, phrases, summary
 from neuroscale.report.plan_view import (
     field,
     line,
@@ -46,9 +47,11 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
     _print_effects(verdict.effects, console)
     _print_cost(verdict.cost, console)
     _print_services(verdict, console)
-    _print_findings("Notices", summary.notices_of(verdict), "cyan", console)
+    _print_altered(verdict.altered, console)
+    _print_findings("Notices", summary.other_notices_of(verdict), "cyan", console)
     _print_list("Not checked", verdict.not_checked, console)
     _print_list("Notes", verdict.notes, console)
+    _print_alerts(verdict, console)
     _print_title(verdict, console)
 
 
@@ -59,7 +62,7 @@ def _print_checks(checks: Sequence[Check], title: str, console: Console) -> None
         ended = _OUTCOMES.get(check.outcome)
         mark = _symbol(ended, console) if ended is not None else ("-", "dim")
         facts = phrases.outcome(check)
-        if check.outcome is not Outcome.NOT_RUN:
+        if check.outcome is not Outcome.NOT_RUN or check.unjudged:
             account = ", ".join(phrases.account(check, lambda unit: terminal(unit, 40)))
             facts = f"{facts:{outcomes}}  {phrases.seconds(check.seconds):>7}  {account}"
         name = terminal(check.title, 40).ljust(titles)
@@ -93,6 +96,26 @@ def _print_finding(finding: Finding, style: str, console: Console) -> None:
     line(console, terminal(finding.message), 6)
     if finding.fix.strip():
         line(console, Text.assemble(("Fix: ", "bold"), terminal(finding.fix)), 6)
+
+
+def _print_altered(altered: Alterations | None, console: Console) -> None:
+    """Print what the change alters beside services."""
+    if altered is None or not any(kind.review for kind in altered.files):
+        return
+    _print_heading(f"What the change alters: {altered_view.total(altered)}", console)
+    for row in islice(altered_view.rows(altered, _item, _item), summary.FINDINGS_SHOWN):
+        line(console, f"- {row}", 2)
+    _print_rest(altered_view.count_of_rows(altered), "row", console)
+
+
+def _print_alerts(verdict: Verdict, console: Console) -> None:
+    """Print what a reviewer must see first, right above the title."""
+    if not (alerts := summary.alerts_of(verdict)):
+        return
+    _print_heading("Look at this first", console)
+    for one in alerts[: summary.FINDINGS_SHOWN]:
+        line(console, f"- {altered_view.alert(one, _item, lambda text: terminal(text, 600))}", 2)
+    _print_rest(len(alerts), "notice", console)
 
 
 def _print_effects(effects: Effects | None, console: Console) -> None:

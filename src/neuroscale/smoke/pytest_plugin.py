@@ -6,7 +6,6 @@ checks that will run), `started`, `result`, `problem`, and `finished` at the end
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Generator, Sequence
@@ -17,6 +16,7 @@ import pytest
 
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.core.errors import NeuroscaleError
+from neuroscale.core.json_text import json_text
 from neuroscale.core.secret_text import SecretText, redact
 from neuroscale.smoke.check_errors import CannotTellError, FindingError, NeedsError, NotApplicableError
 from neuroscale.smoke.results import Result
@@ -162,7 +162,7 @@ class _Recorder:
 
     def tell(self, kind: str, **fields: Any) -> None:
         if self._spec.journal >= 0:
-            data = (json.dumps({"kind": kind, **fields}) + "\n").encode()
+            data = (json_text({"kind": kind, **fields}, None) + "\n").encode()
             while data:
                 data = data[os.write(self._spec.journal, data) :]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from neuroscale.core.errors import ExitStatus
+from neuroscale.core.json_text import json_text
 
 Outcome = Literal["passed", "failed", "error", "skipped"]
 OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "error", "skipped")
@@ -103,7 +103,7 @@ def to_json(report: Report) -> str:
         "problems": list(report.problems),
         "checks": [asdict(one) for one in report.checks],
     }
-    return json.dumps(found, indent=2) + "\n"
+    return json_text(found) + "\n"
 
 
 def from_record(found: Mapping[str, Any]) -> Result:

@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from neuroscale.vllm.argument_words import Program
+from neuroscale.vllm.images import image_repository, image_version
 from neuroscale.vllm.shell_grammar import ScriptError
 from neuroscale.vllm.shell_script import commands_of
 from neuroscale.vllm.shell_state import Value
@@ -34,7 +35,6 @@ _NO_ENTRYPOINT = ("vllm-tpu", "llm-d-cuda")
 _BESIDE = frozenset({"exporter", "router", "sim"})
 """Parts of names of images that run beside vLLM, but not vLLM itself."""
 _IN_SCRIPT = re.compile(r"\bvllm\s+serve\b|vllm\.entrypoints")
-_VERSION = re.compile(r"^v?(\d+\.\d+\.\d+)")
 _PYTHON = re.compile(r"python[0-9.]*")
 _WRAPPERS = frozenset(
     {
@@ -62,7 +62,7 @@ class ServeCommand:
     """The words after `vllm serve` (or the module's name).
 
     `unreadable`: why the command line is unknown, with the place in the manifest that hides it. `version`: the version
-    in the image's tag, "" if the tag is not a version. `environment`: the known variables of the server; `hidden`: why
+    of vLLM in the image's tag, "" if it does not show. `environment`: the known variables of the server; `hidden`: why
     other variables are unknown, by name ("": any other may be set). `ended`: the words that end the server after a
     while, "" if none do.
     """
@@ -130,18 +130,6 @@ def serve_command(container: Mapping[str, Any], extra: Mapping[str, str] | None 
         hidden if found.hidden is None else found.hidden,
         found.ended,
     )
-
-
-def image_repository(image: str) -> str:
-    """The last part of an image's name, without tag and digest; it is the same for every mirror."""
-    return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
-
-
-def image_version(image: str) -> str:
-    """The version of vLLM that an image's tag names; "" if it names none."""
-    tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
-    found = _VERSION.match(tag)
-    return found[1] if found else ""
 
 
 def _find(

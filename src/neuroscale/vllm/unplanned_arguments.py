@@ -35,7 +35,7 @@ _MOVED = "which weights it moves to host memory, and when"
 _ARGUMENTS: tuple[tuple[str, Told, str], ...] = (
     ("use_replayssm", bool, "the inputs that it keeps beside each state"),
     ("mamba_block_size", lambda size: size is not None, "states at other places than the ends of blocks"),
-    ("enable_lora", bool, "the memory of its LoRA adapters outside attention and dense MLPs"),
+    ("enable_tower_connector_lora", bool, "the memory of its LoRA adapters for towers"),
     ("lora_target_modules", bool, "the memory of its LoRA adapters"),
     ("fully_sharded_loras", bool, "the memory of its LoRA adapters"),
     ("hf_overrides", lambda overrides: not of_context(overrides or {}), "what it changes of the model's config"),

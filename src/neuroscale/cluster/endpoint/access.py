@@ -57,7 +57,7 @@ def ready_pods(cluster: Cluster, namespace: str, service: str) -> tuple[ReadyPod
     states: list[tuple[Object, PodState]] = [(pod, look(pod, now)) for pod in pods]
     staying = [pod for pod, state in states if state.state == "ready" and not is_ending(pod)]
     if not staying:
-        told = "; ".join(f"{state.name}: {state.told}" for _, state in states[:3])
+        told = "; ".join(f"{state.name}: {state.told.rstrip('.')}" for _, state in states[:3])
         if not told and cluster.get(*_SERVICE_KIND, service, namespace) is None:
             told = f"there is no InferenceService of this name in the namespace {namespace}"
         raise EndpointError(

@@ -23,6 +23,7 @@ from neuroscale.cluster.endpoint.connection import (
     unreachable,
 )
 from neuroscale.cluster.endpoint.errors import EndpointError
+from neuroscale.core.plurals import counted
 from neuroscale.core.printable import one_line
 
 _DONE = "[DONE]"
@@ -63,9 +64,10 @@ class Completion:
     """A whole answer.
 
     `prompt_tokens` and `completion_tokens`: as the server counts them. `ttft_seconds`: from sending the request to the
-    first part with text (None: not streamed, or no text came). `seconds`: until the end of the answer.
+    first part with text or a tool call (None: not streamed, or none came). `seconds`: until the end of the answer.
     `tokens_per_second`: of decoding, tokens after the first part by the time they took (None: not streamed, or fewer
     than two tokens). `finish_reason`: `stop`, `length`, ... `reasoning`: the model's reasoning before its answer.
+    `tool_calls`: the names of the functions that the answer calls; such an answer may have no text.
     """
 
     text: str
@@ -76,6 +78,7 @@ class Completion:
     ttft_seconds: float | None = None
     tokens_per_second: float | None = None
     reasoning: str = ""
+    tool_calls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -215,6 +218,7 @@ def _whole(endpoint: Endpoint, path: str, found: Any, seconds: float) -> Complet
         seconds=seconds,
         finish_reason=_text(choice, "finish_reason"),
         reasoning=_text(message, "reasoning") or _text(message, "reasoning_content"),
+        tool_calls=tuple(_called(message)),
     )
 
 
@@ -228,6 +232,7 @@ class _Reading:
         self._sent = time.monotonic()
         self._text: list[str] = []
         self._reasoning: list[str] = []
+        self._tools: list[str] = []
         self._finish = ""
         self._done = False
         self._prompt: int | None = None
@@ -255,7 +260,7 @@ class _Reading:
             raise self.broken(f"sent an event that is not a completion ({one_line(data, 100)})")
         if found.get("error"):
             said = server_words(found)
-            raise self.broken(f"ended with an error: {said}", said)
+            raise self.broken("ended with an error", said)
         usage = found.get("usage")
         tokens = None
         if isinstance(usage, dict):
@@ -270,9 +275,11 @@ class _Reading:
         delta = choice.get("delta") if isinstance(choice.get("delta"), dict) else choice
         thought = _text(delta, "reasoning") or _text(delta, "reasoning_content")
         text = _text(delta, "content") or _text(delta, "text")
-        if (thought or text) and self._first is None:
+        calls = bool(isinstance(delta, dict) and delta.get("tool_calls"))
+        self._tools.extend(_called(delta))
+        if (thought or text or calls) and self._first is None:
             self._first = (seconds, max(1, tokens or 1))
-        if thought or text or grown:
+        if thought or text or calls or grown:
             self._last = (seconds, tokens or 0)
         for words, kept, reasoning in ((thought, self._reasoning, True), (text, self._text, False)):
             if words:
@@ -283,9 +290,11 @@ class _Reading:
     def broken(self, what: str, said: str = "") -> EndpointError:
         """The error of a stream that broke off, with the tokens that had arrived."""
         arrived = "".join(self._text) or "".join(self._reasoning)
-        counted = f"{self._completion} tokens" if self._completion else f"{len(arrived)} characters"
-        came = f"after {counted} had arrived" if arrived else "before any text had arrived"
-        told = f"{self._place} {what} {came}. The answer is incomplete. Read the server's log: {self._endpoint.look}."
+        amount = counted(self._completion, "token") if self._completion else counted(len(arrived), "character")
+        came = f"after {amount} had arrived" if arrived else "before any text had arrived"
+        words = f": {said.rstrip('.')}" if said else ""
+        look = f"The answer is incomplete. Read the server's log: {self._endpoint.look}."
+        told = f"{self._place} {what} {came}{words}. {look}"
         return EndpointError(told, 200, said, arrived)
 
     def answer(self) -> Completion:
@@ -311,6 +320,7 @@ class _Reading:
             ttft_seconds=None if self._first is None else self._first[0],
             tokens_per_second=rate,
             reasoning="".join(self._reasoning),
+            tool_calls=tuple(self._tools),
         )
 
 
@@ -319,6 +329,14 @@ def _choice(found: Any) -> dict[str, Any] | None:
     if isinstance(choices, list) and choices and isinstance(choices[0], dict):
         return choices[0]
     return None
+
+
+def _called(found: Any) -> Iterator[str]:
+    """The names of the functions that a message, or a part of one, calls. A stream names each in its first part."""
+    calls = found.get("tool_calls") if isinstance(found, dict) else None
+    for call in calls if isinstance(calls, list) else ():
+        if name := _text(call.get("function") if isinstance(call, dict) else None, "name"):
+            yield name
 
 
 def _text(found: Any, name: str) -> str:

@@ -192,7 +192,7 @@ def unreachable(endpoint: Endpoint, path: str, error: httpx.HTTPError) -> Unreac
     elif endpoint.how == "url" and (found := _no_connection(urlsplit(endpoint.url), error)):
         told, do = found
     else:
-        told = f"{place} does not answer: {one_line(str(error), 200) or type(error).__name__}"
+        told = f"{place} does not answer: {one_line(str(error), 200).rstrip('.') or type(error).__name__}"
     return UnreachedError(redact(told, endpoint.key), do)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final
@@ -38,6 +38,7 @@ NAMES: Final = (
 """The metrics that autoscaling, alerts and charts use; a histogram by its name without `_bucket`."""
 
 _HISTOGRAMS: Final = (TTFT, END_TO_END, ITL, QUEUE)
+_Samples = dict[str, list[tuple[Mapping[str, str], float]]]
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One look at `/metrics`. None: the server has no such metric (see `missing`).
+    """One look at `/metrics`. None: the server has no such metric (see `missing`), or its value is not finite.
 
     `running` and `waiting`: requests. `kv_cache_usage`: the filled share of the KV cache, 0..1. `prompt_tokens` and
     `generation_tokens`: since the server's start. `at`: the time of the reading, by `time.monotonic`.
@@ -111,7 +112,7 @@ class Snapshot:
 
 def parse(text: str, at: float = 0.0) -> Snapshot:
     """The snapshot in a text of Prometheus' format. Raises EndpointError if the text has another format."""
-    samples: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+    samples: _Samples = {}
     names: set[str] = set()
     try:
         for family in text_string_to_metric_families(text):
@@ -120,13 +121,13 @@ def parse(text: str, at: float = 0.0) -> Snapshot:
             for sample in family.samples:
                 samples.setdefault(sample.name, []).append((sample.labels, sample.value))
                 names.add(sample.name)
+        histograms = {name: _histogram(name, samples) for name in _HISTOGRAMS}
     except (ValueError, KeyError, IndexError) as error:
         raise EndpointError(f"The metrics cannot be read: {type(error).__name__}. Is it vLLM?") from error
-    histograms = {name: _histogram(name, samples) for name in _HISTOGRAMS}
     return Snapshot(
         running=_sum(RUNNING, samples),
         waiting=_sum(WAITING, samples),
-        kv_cache_usage=max((value for _, value in samples.get(KV_CACHE, ())), default=None),
+        kv_cache_usage=_of_all(KV_CACHE, samples, max),
         ttft=histograms[TTFT],
         e2e=histograms[END_TO_END],
         itl=histograms[ITL],
@@ -138,12 +139,17 @@ def parse(text: str, at: float = 0.0) -> Snapshot:
     )
 
 
-def _sum(name: str, samples: Mapping[str, list[tuple[Mapping[str, str], float]]]) -> float | None:
-    found = samples.get(name)
-    return None if not found else sum(value for _, value in found)
+def _sum(name: str, samples: _Samples) -> float | None:
+    return _of_all(name, samples, sum)
 
 
-def _histogram(name: str, samples: Mapping[str, list[tuple[Mapping[str, str], float]]]) -> Histogram | None:
+def _of_all(name: str, samples: _Samples, join: Callable[[list[float]], float]) -> float | None:
+    """The values of all engines, joined; None without a value, or if one of them is not finite."""
+    values = [value for _, value in samples.get(name, ())]
+    return join(values) if values and all(map(math.isfinite, values)) else None
+
+
+def _histogram(name: str, samples: _Samples) -> Histogram | None:
     total, count = _sum(f"{name}_sum", samples), _sum(f"{name}_count", samples)
     if total is None or count is None:
         return None
@@ -151,6 +157,8 @@ def _histogram(name: str, samples: Mapping[str, list[tuple[Mapping[str, str], fl
     for labels, value in samples.get(f"{name}_bucket", ()):
         bound = float(labels["le"])
         buckets[bound] = buckets.get(bound, 0.0) + value
+    if not all(map(math.isfinite, buckets.values())):
+        return None
     return Histogram(total, count, tuple(sorted(buckets.items())))
 
 

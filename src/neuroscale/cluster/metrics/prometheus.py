@@ -13,6 +13,7 @@ import httpx
 
 from neuroscale.cluster.endpoint.connection import bounded
 from neuroscale.core.errors import InputError, NeuroscaleError, Problem
+from neuroscale.core.json_text import finite
 from neuroscale.core.printable import one_line
 
 _TIMEOUT = 30.0  # seconds for a whole answer
@@ -24,7 +25,7 @@ class PrometheusError(NeuroscaleError):
 
 @dataclass(frozen=True)
 class Sample:
-    """One value of one series. `at`: seconds since 1970."""
+    """One value of one series, which may not be finite. `at`: seconds since 1970."""
 
     labels: Mapping[str, str]
     value: float
@@ -33,7 +34,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Series:
-    """Values of one series over time: pairs of seconds since 1970 and value, in the order of time."""
+    """Finite values of one series over time: pairs of seconds since 1970 and value, in the order of time."""
 
     labels: Mapping[str, str]
     points: tuple[tuple[float, float], ...]
@@ -55,9 +56,12 @@ class Prometheus:
         """
         found = self._query("query", {"query": "time()"})
         try:
-            return float(found["result"][1])
+            now = finite(float(found["result"][1]))
         except (KeyError, IndexError, TypeError, ValueError):
-            raise self._is_none("does not answer with its time") from None
+            now = None
+        if now is None:
+            raise self._is_none("does not answer with its time")
+        return now
 
     def vector(self, query: str, at: float) -> list[Sample]:
         """The values of an expression at a time."""
@@ -65,9 +69,9 @@ class Prometheus:
         return [Sample(row["metric"], float(row["value"][1]), float(row["value"][0])) for row in rows]
 
     def scalar(self, query: str, at: float) -> float | None:
-        """The value of an expression that has at most one; None if it has no value, or the value is not a number."""
+        """The value of an expression that has at most one; None if it has no value, or the value is not finite."""
         found = self.vector(query, at)
-        return None if not found or math.isnan(found[0].value) else found[0].value
+        return finite(found[0].value) if found else None
 
     def samples(self, selector: str, at: float) -> list[Series]:
         """The raw samples of a selector with a range."""
@@ -144,4 +148,5 @@ def address(url: str, where: str) -> str:
 
 
 def _series(row: Any) -> Series:
-    return Series(row["metric"], tuple((float(at), float(value)) for at, value in row["values"]))
+    points = ((float(at), float(value)) for at, value in row["values"])
+    return Series(row["metric"], tuple((at, value) for at, value in points if math.isfinite(value)))

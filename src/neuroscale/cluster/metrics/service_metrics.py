@@ -306,13 +306,13 @@ class _Reader:
         return max(seconds, _SAMPLES * (self._interval or 0.0))
 
     def _columns(self, query: str) -> tuple[float | None, ...]:
-        """A value for each column; None where there is no value, or it is not a number."""
+        """A value for each column; None where there is no value, or it is not finite."""
         start = self._at - (self._size - 1) * self._step
         found = self._prometheus.over(query, start, self._at, self._step)
         values: list[float | None] = [None] * self._size
         for at, value in found[0].points if found else ():
             column = round((at - start) / self._step)
-            if 0 <= column < self._size and not math.isnan(value):
+            if 0 <= column < self._size:
                 values[column] = value
         return tuple(values)
 

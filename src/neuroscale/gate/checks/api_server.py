@@ -51,8 +51,8 @@ class ApiServerCheck(GateCheck):
             raise UntrustedError(f"--server asks for it, but it cannot run: {error}") from error
         if self._server is None:
             raise UntrustedError("--server asks for it, but its server was not started.")
-        return evaluate_by_server(run.judged, run.schemas(), self._server, version)
+        return evaluate_by_server(run.applied, run.schemas(), self._server, version)
 
     def not_checked(self, run: Run) -> Iterable[str]:
-        if run.subject.server and any(manifest.group == KSERVE for manifest in run.judged):
+        if run.subject.server and any(manifest.group == KSERVE for manifest in run.applied):
             yield _NO_WEBHOOK

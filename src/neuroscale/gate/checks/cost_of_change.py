@@ -31,7 +31,8 @@ _MOST_PREFIXES = 300  # a command line has a limited length
 
 @dataclass(frozen=True)
 class CostOfChange:
-    """`shown`: the cost at the prices of the merge result. `judged`: at the dearer price of both sides, which decides.
+    """`shown`: the cost at the prices of the merge result. `judged`: before the change at the base's prices, after it
+    at the dearer price of both sides; it decides.
 
     `new_prices`: the services (`ENVIRONMENT/NAME`) that have a price only by the merge result.
     """
@@ -70,14 +71,15 @@ def cost_of_change(
     if of_platform:
         known += _platform(change, base, after)
     shown = _without_the_usual(compare(known, prices, before, today))
-    if shown is None:
+    deciding = _deciding(prices, before)
+    if before is None or deciding is prices:
+        return None if shown is None else CostOfChange(shown, shown)
+    judged = _without_the_usual(compare(known, deciding, before, today))
+    if judged is None:  # then nothing differs by the prices of either side
         return None
-    if before is None or prices.same_as(before):
-        return CostOfChange(shown, shown)
-    judged = _without_the_usual(compare(known, replace(prices, base=before), before, today))
     at_base = compare(known, before, before, today)
     unpriced = (_unpriced_after(one) if one else set() for one in (at_base, judged))
-    return CostOfChange(shown, judged or shown, tuple(sorted(set.difference(*unpriced))))
+    return CostOfChange(shown or judged, judged, tuple(sorted(set.difference(*unpriced))))
 
 
 def _unpriced_after(cost: CostChange) -> set[str]:
@@ -122,8 +124,13 @@ def prices_of(files: PlatformSources) -> Prices:
 
 def deciding_prices(base: PlatformSources, after: PlatformSources) -> Prices:
     """The dearer prices of both sides; those of the merge result where they are equal or the base's cannot be read."""
-    prices, before = prices_of(after), _prices_before(base)
-    return prices if before is None or prices.same_as(before) else replace(prices, base=before)
+    return _deciding(prices_of(after), _prices_before(base))
+
+
+def _deciding(prices: Prices, before: Prices | None) -> Prices:
+    if before is None or (prices.same_as(before) and prices.catalog.teams == before.catalog.teams):
+        return prices
+    return replace(prices, base=before)
 
 
 def _prices_before(base: PlatformSources) -> Prices | None:

@@ -1,8 +1,8 @@
 """The cost check: computes how a change alters the bill, and judges that by the rules of the settings.
 
 Rules, budgets and exceptions are the base's. Where a change brings prices and services together, the dearer price of
-both sides decides, so that no change can make its own services cheap. Without a rule, the cost stands in the verdict
-and refuses nothing.
+both sides decides, and the base's price for what it replaces: no change can make its own services cheap, or others
+dear. Without a rule, the cost stands in the verdict and refuses nothing.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class CostCheck(GateCheck):
         change = run.change
         if change is None or not change.touches(MANIFESTS, CATALOG, SETTINGS, *PLATFORM_SOURCES):
             return LeftOut()
-        with suppress(InputError):  # the base's settings cannot be read: the other checks say so
-            self._rules = run.judge.settings().costs
+        with suppress(InputError):  # no settings can be read: the other checks say so
+            self._rules = run.deciding_settings.costs
         levels = set(self._rules.levels.values())
         try:
             costs = cost_of_change(change, run.judge, run.after, run.manifests, run.plans, run.today)
@@ -114,7 +114,11 @@ class CostCheck(GateCheck):
             self._without_budget = sorted(set(touched) - {OWN, *budgets.budgets})
         if run.cost:
             run.cost = run.cost.model_copy(update={"budgets": tuple(_uses(totals, budgets))})
-        judged = self._judged and self._judged.model_copy(update={"unpriced": run.cost.unpriced if run.cost else ()})
+        judged = self._judged
+        if judged is not None and run.cost is not None and judged is not run.cost:
+            # What the change's own prices do not know after it, and what the base's did not know before it.
+            past = [one for one in judged.unpriced if one.side == "before" and one not in run.cost.unpriced]
+            judged = judged.model_copy(update={"unpriced": (*run.cost.unpriced, *past)})
         prices = deciding_prices(run.judge, run.after)
         longest = run.longest_days
         rules = judge_costs(judged, totals, self._rules, budgets, run.today, longest, prices.free)
@@ -129,7 +133,7 @@ class CostCheck(GateCheck):
         if shown is None or judged is None:
             return
         where = f"{CATALOG}/prices"
-        if judged.total != shown.total:
+        if judged.total.new != shown.total.new:
             message = (
                 f"change together with services, so the dearer price of both sides decides: by it, the services of the "
                 f"change cost {judged.total.new.max:,.2f} USD a month with the most replicas, and "
@@ -174,19 +178,26 @@ def _totals(
         return {}
     folders = {f"{MANIFESTS}/{'/'.join(filter(None, (one.environment, one.name)))}" for one in cost.services}
     prices = deciding_prices(run.judge, run.after)
-    others = RepositoryCosts(run.given.snapshot, folders).by_center(prices, centers)
+    services = RepositoryCosts(run.given.snapshot, folders)
+    others = services.by_center(prices, centers)
+    others_before = others if prices.base is None else services.by_center(prices.base, centers)
     unknown = tuple(
         f"{one.environment}/{one.name}"
         for one in cost.services
         if one.environment not in prices.free
         and one.name != NAME
-        and any((item.environment, item.service) == (one.environment, one.name) for item in cost.unpriced)
+        and any(
+            (item.environment, item.service) == (one.environment, one.name)
+            for item in cost.unpriced
+            if item.side != "before"
+        )
     )
     return {
         center: CenterTotal(
-            past=others[center].usd + touched[center][0],
+            past=others_before[center].usd + touched[center][0],
             new=others[center].usd + touched[center][1],
             unknown=(*others[center].unknown, *unknown),
+            is_raised=touched[center][1] > touched[center][0],
         )
         for center in centers
     }

@@ -16,6 +16,7 @@ from neuroscale.gate.checks.history import History
 from neuroscale.gate.judged_files import ServiceFolder
 from neuroscale.gate.platform_sources import UNREADABLE
 from neuroscale.gate.verdict import Finding, Severity
+from neuroscale.planning.override_shortfalls import shortfalls_of
 from neuroscale.planning.plan import Plan, load_plan
 from neuroscale.planning.planner import plan, request_digest, settings_key
 from neuroscale.rendering.planning_inputs import PlanningInputs
@@ -160,6 +161,7 @@ def _service(
             )
         )
         return findings, locked
+    findings.extend(_less_than_asked(folder, request, locked))
     return [*findings, *_file_findings(snapshot, folder, request, locked, platform, history)], locked
 
 
@@ -231,6 +233,15 @@ def _overrides(folder: str, request: Request, today: date, longest_days: int) ->
         fix += f" Then run `neuroscale replan {folder}` and commit the result."
         findings.append(file_finding(GATE, rule, f"{folder}/{REQUEST_FILE}", message, fix, severity=severity))
     return findings
+
+
+def _less_than_asked(folder: str, request: Request, locked: Plan) -> list[Finding]:
+    """A notice for everything that overrides take from the answers of the form."""
+    fix = f"Change the overrides or the answers, run `neuroscale replan {folder}` and commit the result."
+    return [
+        file_finding(GATE, "less-than-asked", f"{folder}/{REQUEST_FILE}", one, fix, severity=Severity.NOTICE)
+        for one in shortfalls_of(request, locked)
+    ]
 
 
 def _plan_findings(

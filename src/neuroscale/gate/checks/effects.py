@@ -20,7 +20,7 @@ from neuroscale.gate.checks.effects_requests import GATE, Asked, choose_requests
 from neuroscale.gate.checks.files import read_service
 from neuroscale.gate.checks.object_diff import FieldChange, field_changes
 from neuroscale.gate.judged_files import ServiceFolder
-from neuroscale.gate.merged_change import RENDERED_FROM, Change
+from neuroscale.gate.merged_change import Change, touches_rendering
 from neuroscale.gate.platform_sources import UNREADABLE, PlatformSources
 from neuroscale.gate.verdict import Effect, Effects, Finding, Severity
 from neuroscale.manifests.objects import Manifest, read_manifests
@@ -62,7 +62,7 @@ class EffectsCheck(GateCheck):
         self._said: tuple[str, ...] = ()
 
     def left_out(self, run: Run) -> LeftOut | None:
-        if run.change is None or not touches(run.change):
+        if run.change is None or not touches_rendering(run.change):
             return LeftOut()
         return LeftOut(UNREADABLE) if run.platform is None else None
 
@@ -102,11 +102,6 @@ class _Side:
     plan: Plan | None = None
     why: str = ""
     refused: bool = False
-
-
-def touches(change: Change) -> bool:
-    """Whether a change alters what services are rendered from, or the examples that show it."""
-    return change.touches(*RENDERED_FROM, EXAMPLES)
 
 
 def unseen(change: Change) -> Iterator[str]:

@@ -18,7 +18,8 @@ from neuroscale.gate.check import Evaluation, GateCheck, file_finding, problem_f
 from neuroscale.gate.checks.colliding_names import name_collisions, taken_names
 from neuroscale.gate.checks.git_attributes import ATTRIBUTES, attribute_findings
 from neuroscale.gate.checks.whole_tree import evaluate_tree
-from neuroscale.gate.judged_files import RENDERED_BY_OTHERS, GateInput, ServiceFolder, SourceFile
+from neuroscale.gate.judged_files import GateInput, ServiceFolder, SourceFile
+from neuroscale.gate.renderer_inputs import not_judged, unrendered
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest, read_manifests
 from neuroscale.repo.layout import MANIFESTS, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, ServicePath
@@ -51,7 +52,7 @@ class FilesCheck(GateCheck):
     title = "Files"
 
     def evaluate(self, run: Run) -> Evaluation:
-        seen, manifests = evaluate_files(run.given, _environments(run))
+        seen, manifests = evaluate_files(run.given, _environments(run), strict=run.subject.strict)
         run.manifests.extend(manifests)
         if run.change is None:
             return seen
@@ -60,7 +61,7 @@ class FilesCheck(GateCheck):
         return replace(seen, findings=findings, tripwires=seen.tripwires + tripwires, caught=seen.caught + tripwires)
 
     def not_checked(self, run: Run) -> Iterable[str]:
-        return () if run.change is not None else (_NO_TREE,)
+        return () if run.change is not None else (_NO_TREE, *not_judged(run.given.unrendered))
 
 
 def _environments(run: Run) -> tuple[str, ...] | None:
@@ -73,12 +74,18 @@ def _environments(run: Run) -> tuple[str, ...] | None:
         return None
 
 
-def evaluate_files(given: GateInput, environments: Sequence[str] | None) -> tuple[Evaluation, list[Manifest]]:
+def evaluate_files(
+    given: GateInput, environments: Sequence[str] | None, *, strict: bool = False
+) -> tuple[Evaluation, list[Manifest]]:
     """Check every file, and read every object. `environments` is None if the settings cannot be read.
+
+    Files that another tool renders first are findings with `strict`, and where there are no others.
 
     Raises UntrustedError if the check has no finding for one of the gate's own known-bad folders.
     """
     findings, manifests, looked_at = _look(given, environments)
+    if strict or not (given.services or given.strays or given.plain):
+        findings.extend(unrendered(GATE, given.unrendered))
     tripwires = _tripwires()
     for rule, bad in tripwires:
         if rule not in {finding.rule for finding in _look(bad, ("tripwire",))[0]}:
@@ -122,7 +129,7 @@ def _look(given: GateInput, environments: Sequence[str] | None) -> tuple[list[Fi
                 "stray-file",
                 entry.path,
                 "lies in manifests/ but in no service folder",
-                "Move it to manifests/<environment>/<service>/, or out of manifests/.",
+                "Move it out of manifests/: only services lie there, in manifests/<environment>/<service>/.",
             )
         )
     for file in given.plain:
@@ -210,6 +217,9 @@ def _folder_findings(service: ServiceFolder, environments: Sequence[str] | None)
         )
     else:
         present = {entry.path for entry in service.entries}
+        make = f"Run `neuroscale render {folder}/{REQUEST_FILE}`"
+        if f"{folder}/{REQUEST_FILE}" not in present:
+            make = f"Restore {REQUEST_FILE} first, from which `neuroscale render` makes the other files"
         for name in sorted(_ALLOWED):
             if f"{folder}/{name}" not in present:
                 findings.append(
@@ -218,7 +228,7 @@ def _folder_findings(service: ServiceFolder, environments: Sequence[str] | None)
                         "missing-file",
                         f"{folder}/{name}",
                         "is missing from the service's folder",
-                        f"Run `neuroscale render {folder}/{REQUEST_FILE}`, or remove the whole folder.",
+                        f"{make}, or remove the whole folder.",
                     )
                 )
     return findings
@@ -290,20 +300,9 @@ def _one_service(service: ServicePath, manifests: Sequence[Manifest]) -> list[Fi
 
 
 def _plain_file(file: SourceFile) -> tuple[list[Finding], list[Manifest]]:
-    base = file.entry.path.rpartition("/")[2]
     if file.entry.kind not in ("file", "executable"):
         word = _KIND_WORDS.get(file.entry.kind, "not a regular file")
         return [file_finding(GATE, "not-a-plain-file", file.name, f"is {word}", "Replace it with the file itself.")], []
-    if base in RENDERED_BY_OTHERS or base.endswith(".jsonnet"):
-        return [
-            file_finding(
-                GATE,
-                "not-rendered",
-                file.name,
-                "is input of another tool: Argo CD would not apply this folder as it stands",
-                "Render the folder first (kustomize build, helm template, jsonnet) and check the result.",
-            )
-        ], []
     try:
         data = file.read()
         if data is None:

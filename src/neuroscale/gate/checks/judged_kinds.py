@@ -236,7 +236,7 @@ def _disruption_budget(value: Mapping[str, Any]) -> Iterator[_Trouble]:
                 "no-eviction",
                 ("spec",),
                 "it allows no eviction, whatever the number of pods: no node with one of them can drain",
-                "Write maxUnavailable: 1.",
+                "Write maxUnavailable: 1, and no minAvailable.",
                 lenient=True,
             )
 
@@ -265,9 +265,9 @@ def _service(value: Mapping[str, Any]) -> Iterator[_Trouble]:
     spec = value.get("spec")
     if not isinstance(spec, dict):
         return  # the schema check reports it
-    fix = "Use type: ClusterIP, and let the gateway's route lead to it."
     if spec.get("type") in _OUTSIDE:
         told = f"spec.type {spec['type']} opens the Service to outside the cluster, past the gateway and its TLS"
+        fix = "Write type: ClusterIP, and let the gateway's route lead to it."
         yield _Trouble("open-service", ("spec", "type"), told, fix)
     if spec.get("type") == "ExternalName":
         told = "spec.type ExternalName gives a name inside the cluster to a host elsewhere: callers send it their keys"
@@ -276,6 +276,7 @@ def _service(value: Mapping[str, Any]) -> Iterator[_Trouble]:
         )
     if spec.get("externalIPs"):
         told = "spec.externalIPs takes over addresses: any node sends their traffic to this Service"
+        fix = "Remove externalIPs, and let the gateway's route lead to it."
         yield _Trouble("open-service", ("spec", "externalIPs"), told, fix)
 
 

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from neuroscale.core.yaml_io import Path, dotted, flow
 
@@ -18,6 +18,10 @@ _LEAD = 20  # characters shown before the first that differs, if a value is cut
 _OTHERWISE = re.compile(r"|null|true|false|-?\d+(\.\d+)?")
 
 _Named = Mapping[str, Any]
+Difference = tuple[Path, Any, Any]
+
+ABSENT: Final = object()
+"""Stands for a field that an object lacks: null is a value."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +38,16 @@ class FieldChange:
 
 def field_changes(before: Any, after: Any) -> Iterator[FieldChange]:
     """Every field that differs, in the order of names; nothing if both objects are the same."""
+    for path, one, other in raw_changes(before, after):
+        yield in_words(path, one, other)
+
+
+def raw_changes(before: Any, after: Any) -> Iterator[Difference]:
+    """As `field_changes`: each field's path and its values, which are `ABSENT` where the object lacks the field."""
     yield from _compared(before, after, ())
 
 
-def _compared(before: Any, after: Any, path: Path) -> Iterator[FieldChange]:
+def _compared(before: Any, after: Any, path: Path) -> Iterator[Difference]:
     if _same(before, after):
         return
     if isinstance(before, list) and isinstance(after, list):
@@ -46,35 +56,35 @@ def _compared(before: Any, after: Any, path: Path) -> Iterator[FieldChange]:
             yield from _lists(before, after, path)
             return
         if list(pair[0]) != list(pair[1]) and pair[0].keys() == pair[1].keys():
-            yield _changed([*path, "(order)"], list(pair[0]), list(pair[1]))
+            yield (*path, "(order)"), list(pair[0]), list(pair[1])
         before, after = pair
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for key in sorted({*before, *after}):
             if key in before and key in after:
                 yield from _compared(before[key], after[key], (*path, key))
             else:
-                yield _changed([*path, key], before.get(key, _ABSENT), after.get(key, _ABSENT))
+                yield (*path, key), before.get(key, ABSENT), after.get(key, ABSENT)
         return
-    yield _changed(path, before, after)
+    yield path, before, after
 
 
-def _lists(before: list[Any], after: list[Any], path: Path) -> Iterator[FieldChange]:
+def _lists(before: list[Any], after: list[Any], path: Path) -> Iterator[Difference]:
     if all(isinstance(item, str) for item in (*before, *after)):
         gone, new = Counter(before) - Counter(after), Counter(after) - Counter(before)
         if not gone and not new:
-            yield _changed([*path, "(order)"], before, after)
+            yield (*path, "(order)"), before, after
         for name in sorted({_argument(item) for item in (*gone, *new)}):
             pair = ([item for item in side.elements() if _argument(item) == name] for side in (gone, new))
-            for one, other in itertools.zip_longest(*pair, fillvalue=_ABSENT):
-                yield _changed([*path, name] if name else path, one, other)
+            for one, other in itertools.zip_longest(*pair, fillvalue=ABSENT):
+                yield ((*path, name) if name else path), one, other
         return
     lost, added = _without(before, after), _without(after, before)
     if not lost and not added:
-        yield _changed([*path, "(order)"], before, after)
-    for (index, one), (other_index, other) in itertools.zip_longest(lost, added, fillvalue=(None, _ABSENT)):
+        yield (*path, "(order)"), before, after
+    for (index, one), (other_index, other) in itertools.zip_longest(lost, added, fillvalue=(None, ABSENT)):
         place = (*path, index if index is not None else other_index if other_index is not None else 0)
-        if one is _ABSENT or other is _ABSENT:
-            yield _changed(place, one, other)
+        if one is ABSENT or other is ABSENT:
+            yield place, one, other
         else:
             yield from _compared(one, other, place)
 
@@ -90,9 +100,6 @@ def _without(items: list[Any], others: list[Any]) -> list[tuple[int | None, Any]
         else:
             found.append((index, item))
     return found
-
-
-_ABSENT = object()
 
 
 def _same(before: Any, after: Any) -> bool:
@@ -119,19 +126,19 @@ def _argument(item: str) -> str:
     return item.partition("=")[0] if item.startswith("--") else ""
 
 
-def _changed(path: Path | list[str | int], before: Any, after: Any) -> FieldChange:
+def in_words(path: Path, before: Any, after: Any) -> FieldChange:
+    """A difference as text, in which the part that differs is visible."""
     sides = [_text(before), _text(after)]
     start = 0
     if sides[0] is not None and sides[1] is not None:
-        # The part that differs must be visible.
         pairs = enumerate(zip(sides[0], sides[1], strict=False))
         same = next((index for index, (one, other) in pairs if one != other), min(len(sides[0]), len(sides[1])))
         start = same - _LEAD if same > _LONGEST - _LEAD else 0
-    return FieldChange(dotted(tuple(path)), *(_shown(side, start) for side in sides))
+    return FieldChange(dotted(path), *(_shown(side, start) for side in sides))
 
 
 def _text(value: Any) -> str | None:
-    if value is _ABSENT:
+    if value is ABSENT:
         return None
     return value if isinstance(value, str) and not _OTHERWISE.fullmatch(value) else flow(value)
 

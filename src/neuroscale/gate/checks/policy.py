@@ -25,7 +25,6 @@ from neuroscale.gate.checks.kyverno import Batch, KyvernoResult, Reference, refe
 from neuroscale.gate.checks.policy_exceptions import GATE, unneeded_exceptions, with_exceptions
 from neuroscale.gate.checks.policy_tripwires import ask_with_tripwires, tripwire_of
 from neuroscale.gate.checks.refused_kinds import REFUSED, plural_of
-from neuroscale.gate.fit.read_only_root import RULE as WRITABLE_ROOT
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import Manifest
 from neuroscale.policies.policy_set import Policy, PolicyException, PolicySet
@@ -38,8 +37,11 @@ if TYPE_CHECKING:
 # split among processes, and each process gets only the objects that one of its policies judges.
 _MOST_OBJECTS = 500
 _VERSION = re.compile(r"v[0-9]+((alpha|beta)[0-9]+)?")
-# With fewer pairs of a policy and an object, the start of a second process takes longer than it saves.
+# With fewer pairs of a policy and an object, to share them evenly takes longer than it saves.
 _FEWEST_PAIRS = 60
+# Kyverno starts in the time of some 25 pairs, whether a rule joins them or not. To leave out half as many pays for a
+# second process, which has a processor of its own.
+_PAIRS_LEFT_OUT = 12
 
 
 class PolicyCheck(GateCheck):
@@ -49,6 +51,11 @@ class PolicyCheck(GateCheck):
     title = "Policies"
     beside = True
 
+    def begin(self, run: Run) -> None:
+        # Before other checks take the processor: Kyverno is the last program to end.
+        run.judge.policies()
+        run.schemas()
+
     def evaluate(self, run: Run) -> Evaluation:
         return evaluate_by(run, run.judge.policies(), self.name)
 
@@ -57,7 +64,7 @@ def evaluate_by(run: Run, policy_set: PolicySet, folder: str) -> Evaluation:
     """Judge every object of a run by these policies. `folder` is an unused name in the run's scratch folder."""
     return evaluate_policies(
         policy_set,
-        run.judged,
+        run.applied,
         run.schemas(),
         tools.find("kyverno"),
         run.folder / folder,
@@ -84,16 +91,11 @@ def evaluate_policies(
     """
     check_reach(policy_set.policies, schemas)
     pairs, homeless = applicable(policy_set.policies, manifests, schemas)
-    few = sum(len(names) for names in pairs.values()) < _FEWEST_PAIRS
-    count = workers or (1 if few else os.cpu_count() or 1)
-    batches = _batches(policy_set, manifests, pairs, schemas, count)
+    count = workers or os.cpu_count() or 1
+    few = not workers and sum(len(names) for names in pairs.values()) < _FEWEST_PAIRS
+    groups = _by_tripwire(policy_set, schemas, count) if few else _by_weight(policy_set.policies, count)
+    batches = _batches(policy_set, groups, manifests, pairs, schemas)
     findings = list(homeless)
-    # The production check and the fit check look at the exceptions from their own rules.
-    in_force = [
-        one
-        for one in policy_set.exceptions
-        if one.policy not in (*PRODUCTION_RULES, WRITABLE_ROOT) and one.fault(today, longest_days) is None
-    ]
     needed: set[tuple[str, int]] = set()
     expected = evaluated = 0
     # Threads only wait for the processes; a failure in one batch cancels those that have not started.
@@ -118,6 +120,14 @@ def evaluate_policies(
                 if answer.result != "pass":
                     needed.add((policy.name, id(manifest)))
                     findings.append(_finding(policy, manifest, answer, policy_set.exceptions, today, longest_days))
+    from neuroscale.gate.fit.read_only_root import RULE as WRITABLE_ROOT  # it imports planning: Kyverno does not wait
+
+    # The production check and the fit check look at the exceptions from their own rules.
+    in_force = [
+        one
+        for one in policy_set.exceptions
+        if one.policy not in (*PRODUCTION_RULES, WRITABLE_ROOT) and one.fault(today, longest_days) is None
+    ]
     findings += unneeded_exceptions(in_force, manifests, needed)
     covered = {id(manifest) for manifest in manifests if pairs[id(manifest)]}
     detail = f"{len(policy_set.policies)} policies, {len(covered)} of {len(manifests)} objects have one that applies"
@@ -184,15 +194,21 @@ def applicable(
     return pairs, findings
 
 
-def _batches(
-    policy_set: PolicySet,
-    manifests: Sequence[Manifest],
-    pairs: Mapping[int, frozenset[str]],
-    schemas: SchemaSet,
-    count: int,
-) -> list[Batch]:
-    """Every (policy, object) pair in exactly one batch, every policy in at least one."""
-    policies = policy_set.policies
+def _by_tripwire(policy_set: PolicySet, schemas: SchemaSet, count: int) -> list[list[Policy]]:
+    """The policies of the tripwire that most share, and the others: in one process, each would be compiled for the
+    objects of the other, too. All together if that is not worth a second process."""
+    groups: dict[str, list[Policy]] = {}
+    for policy in policy_set.policies:
+        groups.setdefault(tripwire_of(policy, policy_set.tripwires, schemas).name, []).append(policy)
+    most, *others = sorted(groups.values(), key=len, reverse=True)
+    rest = [policy for group in others for policy in group]
+    if count == 1 or len(most) * len(others) < _PAIRS_LEFT_OUT:
+        return [[*most, *rest]]
+    return [most, rest]
+
+
+def _by_weight(policies: Sequence[Policy], count: int) -> list[list[Policy]]:
+    """The policies in `count` groups that take about as long as each other."""
     # Long policies take long to compile: hand them out longest first, always to the lightest group.
     groups: list[list[Policy]] = [[] for _ in range(min(count, len(policies)))]
     weights = [0] * len(groups)
@@ -201,6 +217,17 @@ def _batches(
         lightest = weights.index(min(weights))
         groups[lightest].append(policy)
         weights[lightest] += lengths[policy.name]
+    return groups
+
+
+def _batches(
+    policy_set: PolicySet,
+    groups: Iterable[Sequence[Policy]],
+    manifests: Sequence[Manifest],
+    pairs: Mapping[int, frozenset[str]],
+    schemas: SchemaSet,
+) -> list[Batch]:
+    """Every (policy, object) pair in exactly one batch, every policy in at least one."""
     batches: list[Batch] = []
     for group in groups:
         names = {policy.name for policy in group}

@@ -1,4 +1,4 @@
-"""Judges whether services in production environments stay up while a node drains, and name images and models for good.
+"""Judges whether services of production environments stay, keep answering, and name images and models for good.
 
 `production` of the settings names these environments and the level of each rule. A rule finds what the files show: the
 images that KServe's own settings add to a pod (such as its storage initializer) are the cluster's.
@@ -15,24 +15,24 @@ from neuroscale.catalog.settings import FEWEST_IN_PRODUCTION, PRODUCTION_RULES, 
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.plurals import counted
 from neuroscale.core.yaml_io import Path
-from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, manifest_finding
+from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding, manifest_finding
 from neuroscale.gate.checks.drift import read_file
 from neuroscale.gate.checks.policy_exceptions import unneeded_exceptions, with_exceptions
-from neuroscale.gate.checks.production_tripwires import production_tripwires
+from neuroscale.gate.checks.production_tripwires import REMOVALS, production_tripwires
 from neuroscale.gate.fit.model_revisions import loose_models
-from neuroscale.gate.judged_files import ServiceFolder
+from neuroscale.gate.judged_files import ServiceFolder, group_services
 from neuroscale.gate.platform_sources import UNREADABLE
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests import disruption_budgets
 from neuroscale.manifests.kserve_pods import COMPONENTS
-from neuroscale.manifests.objects import Manifest
+from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.manifests.pod_resources import mapping, sequence
 from neuroscale.manifests.pod_sets import Object, PodSet, UnknownPods, labels_of
 from neuroscale.manifests.pods_of_objects import pods_of_objects
 from neuroscale.manifests.scaling import texts
 from neuroscale.manifests.serving_runtimes import KSERVE, runtimes_below
 from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIME_FOLDER
-from neuroscale.repo.layout import REQUEST_FILE
+from neuroscale.repo.layout import MANIFESTS, RENDERED_KINDS, REQUEST_FILE, ServicePath
 from neuroscale.request.expiring_exceptions import fault_of
 from neuroscale.request.service_request import load_request
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from neuroscale.gate.run_state import Run
 
 GATE = "production"
-_REPLICAS, _BUDGET, _DIGEST, _REVISION = PRODUCTION_RULES
+_REPLICAS, _BUDGET, _DIGEST, _REVISION, _REMOVAL = PRODUCTION_RULES
 _BY_DIGEST = re.compile(r"[^@]+@sha256:[0-9a-f]{64}")
 _MODEL_IMAGE = re.compile(r"oci(\+[a-z]+)?://")
 _REPLICAS_FIX = (
@@ -48,6 +48,11 @@ _REPLICAS_FIX = (
     "a last day; then run `neuroscale replan` on the folder."
 )
 _BUDGET_FIX = "Write a PodDisruptionBudget of the service's pods with maxUnavailable: 1, as the template does."
+_REMOVAL_FIX = (
+    "Make sure that nobody calls them any more. One service of several, in a change of its own, may always retire."
+)
+_NAMED = 3
+_SERVICE_FILE = next(name for name, kind in RENDERED_KINDS.items() if kind == "InferenceService")
 _DIGEST_FIX = "Enter the digest of the runtime's image in platform/catalog/runtimes/, then run `neuroscale replan`."
 
 
@@ -59,19 +64,24 @@ class ProductionCheck(GateCheck):
 
     def __init__(self) -> None:
         self._rules = ProductionRules()
+        self._removed: list[tuple[ServicePath, str]] = []
 
     def left_out(self, run: Run) -> LeftOut | None:
         try:
-            self._rules = _rules(run)
+            self._rules = run.deciding_settings.production
         except InputError:
             return LeftOut(UNREADABLE) if run.given.services else LeftOut()
-        return None if set(self._rules.levels.values()) != {"off"} and _services(run, self._rules) else LeftOut()
+        self._removed = _removed(run, self._rules)
+        some_on = any(level != "off" for rule, level in self._rules.levels.items() if rule != _REMOVAL)
+        return None if self._removed or (some_on and _services(run, self._rules)) else LeftOut()
 
     def evaluate(self, run: Run) -> Evaluation:
         caught = _caught()
         runtimes = [one.value for one in runtimes_below(run.given.snapshot, RUNTIME_FOLDER)]
         exceptions = [one for one in run.judge.policies().exceptions if one.policy in PRODUCTION_RULES]
-        in_force = [one for one in exceptions if one.fault(run.today, run.longest_days) is None]
+        in_force = [
+            one for one in exceptions if one.policy != _REMOVAL and one.fault(run.today, run.longest_days) is None
+        ]
         findings: list[Finding] = []
         judged: list[Manifest] = []
         needed: set[tuple[str, int]] = set()
@@ -83,18 +93,59 @@ class ProductionCheck(GateCheck):
                 findings.append(with_exceptions(told, manifest, exceptions, run.today, run.longest_days))
             judged += [one for one in objects if _is_service(one)]
         findings += unneeded_exceptions(in_force, judged, needed)
-        return Evaluation(tuple(findings), len(judged), len(judged), "services", caught, caught)
-
-
-def _rules(run: Run) -> ProductionRules:
-    """The base's rules. Settings of the base that cannot be read have none: the change's own decide then."""
-    with suppress(InputError):
-        return run.judge.settings().production
-    return run.after.settings().production
+        severity = Severity.ERROR if self._rules.removal == "block" else Severity.NOTICE
+        for path, message in self._removed:
+            finding = file_finding(GATE, _REMOVAL, path.folder, message, _REMOVAL_FIX, severity=severity)
+            for manifest in filter(_is_service, _manifests_before(run, path)):
+                finding = with_exceptions(finding, manifest, exceptions, run.today, run.longest_days)
+            findings.append(finding)
+        count = len(judged) + len(self._removed)
+        return Evaluation(tuple(findings), count, count, "services", caught, caught)
 
 
 def _services(run: Run, rules: ProductionRules) -> list[ServiceFolder]:
     return [one for one in run.given.services if one.change != "removed" and one.path.environment in rules.environments]
+
+
+def _removed(run: Run, rules: ProductionRules) -> list[tuple[ServicePath, str]]:
+    """The services whose removal the rule names, each with what is told about it."""
+    if rules.removal == "off":
+        return []
+    gone: dict[str, list[ServicePath]] = {}
+    for one in run.given.services:
+        if one.change == "removed" and one.path.environment in rules.environments:
+            gone.setdefault(one.path.environment, []).append(one.path)
+    told = []
+    added = {one.path for one in run.given.services if one.change == "added"}
+    for environment, paths in gone.items():
+        there, _ = group_services(run.given.snapshot.entries(f"{MANIFESTS}/{environment}"))
+        messages = removals([f"{environment}/{one.service}" for one in paths], environment, len(there.keys() - added))
+        told += list(zip(paths, messages, strict=False))
+    return told
+
+
+def removals(names: Sequence[str], environment: str, stay: int) -> list[str]:
+    """What is told about each service of an environment that a change removes, while so many of the base's `stay`:
+    nothing where it retires one of several."""
+    left = f"{counted(stay, 'service')} of {environment} {'stays' if stay == 1 else 'stay'}"
+    left = left if stay else f"no other service of {environment} stays"
+    if len(names) == 1:
+        return [] if stay else [f"is removed, and {left}"]
+    told = []
+    for name in names:
+        others = [one for one in names if one != name]
+        more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+        told.append(f"is removed together with {', '.join(others[:_NAMED])}{more}, and {left}")
+    return told
+
+
+def _manifests_before(run: Run, service: ServicePath) -> list[Manifest]:
+    """The objects of a removed service, as the base has them; none if they cannot be read."""
+    path = f"{service.folder}/{_SERVICE_FILE}"
+    with suppress(InputError):
+        if (data := run.judge.snapshot.read(path)) is not None:
+            return read_manifests(data, path, service)
+    return []
 
 
 def _is_service(manifest: Manifest) -> bool:
@@ -254,4 +305,7 @@ def _caught() -> int:
         found = [(one.rule, one.severity) for _, one in judge_service(trap.objects, rules, (), lambda _: None)]
         if found != [(trap.rule, Severity.ERROR)]:
             raise UntrustedError(f"the production check did not catch its tripwire: {trap.title} ({trap.rule}).")
-    return len(traps)
+    for names, stay in REMOVALS:
+        if len(removals(names, "production", stay)) != len(names):
+            raise UntrustedError(f"the production check did not catch its tripwire: removal of {names} ({_REMOVAL}).")
+    return len(traps) + len(REMOVALS)

@@ -24,11 +24,15 @@ class ProductionTripwire:
     objects: tuple[Manifest, ...]
 
 
+REMOVALS: tuple[tuple[tuple[str, ...], int], ...] = ((("one",), 0), (("one", "two"), 0), (("one", "two"), 1))
+"""Removals that the rule must name: the services that a change removes, and how many stay."""
+
+
 @cache
 def production_tripwires() -> tuple[ProductionTripwire, ...]:
     """All tripwires of the production check: good services with one change."""
     service, budget = _service(), _budget({"maxUnavailable": 1})
-    replicas, disruptions, digest, revision = PRODUCTION_RULES
+    replicas, disruptions, digest, revision, _ = PRODUCTION_RULES
     return (
         ProductionTripwire("one replica", replicas, (_service(replicas=1), budget)),
         ProductionTripwire("no budget", disruptions, (service,)),

@@ -21,6 +21,7 @@ from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import Path as FieldPath
 from neuroscale.core.yaml_io import dotted, flow
 from neuroscale.gate.check import Evaluation, GateCheck, manifest_finding
+from neuroscale.gate.checks.file_modes import file_modes, is_mode, mode_fix
 from neuroscale.gate.run_upstream_tool import run_tool
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 GATE = "schema"
 _TRIPWIRE_FIELD = "neuroscaleTripwire"
+_MISNAMED_GROUP = "internal.apiserver.k8s.io"
+"""kubernetes-validate looks for this group's files under another name than they have: only kubeconform judges it."""
 _RENDERED_KINDS = (
     ("serving.kserve.io/v1beta1", "InferenceService"),
     ("networking.k8s.io/v1", "NetworkPolicy"),
@@ -45,7 +48,7 @@ class SchemaCheck(GateCheck):
     beside = True
 
     def evaluate(self, run: Run) -> Evaluation:
-        return evaluate_schemas(run.judged, run.schemas(), tools.find("kubeconform"), run.folder / "schema")
+        return evaluate_schemas(run.applied, run.schemas(), tools.find("kubeconform"), run.folder / "schema")
 
 
 def evaluate_schemas(manifests: Sequence[Manifest], schemas: SchemaSet, kubeconform: Path, folder: Path) -> Evaluation:
@@ -63,7 +66,7 @@ def evaluate_schemas(manifests: Sequence[Manifest], schemas: SchemaSet, kubeconf
             manifest,
             ("kind",),
             f"there is no schema for {manifest.api_version} {manifest.kind}",
-            "Correct apiVersion and kind, or add the module with its CRD to the set-up: nothing is skipped.",
+            _schema_fix(manifest, schemas),
         )
         for manifest in manifests
         if (manifest.api_version, manifest.kind) not in schemas.kinds
@@ -74,6 +77,7 @@ def evaluate_schemas(manifests: Sequence[Manifest], schemas: SchemaSet, kubeconf
     answers = _kubeconform(objects, schemas, kubeconform, folder)
     for manifest, answer in zip(known, answers, strict=False):
         findings.extend(_findings(manifest, answer))
+        findings.extend(file_modes(GATE, manifest))
     for (kind, _), answer in zip(tripwires, answers[len(known) :], strict=True):
         if answer["status"] != "statusInvalid" or _TRIPWIRE_FIELD not in answer.get("msg", ""):
             raise UntrustedError(
@@ -90,6 +94,17 @@ def evaluate_schemas(manifests: Sequence[Manifest], schemas: SchemaSet, kubeconf
         caught=caught,
         detail=f"{len(kinds)} kinds",
     )
+
+
+def _schema_fix(manifest: Manifest, schemas: SchemaSet) -> str:
+    versions = sorted(
+        api_version
+        for api_version, kind in schemas.kinds
+        if kind == manifest.kind and api_version.rpartition("/")[0] == manifest.group
+    )
+    if versions:
+        return f"Write apiVersion: {' or '.join(versions)}, with the fields of that version."
+    return "Correct apiVersion and kind, or add the module with its CRD to the set-up: nothing is skipped."
 
 
 def _tripwire(api_version: str, kind: str) -> dict[str, Any]:
@@ -167,13 +182,14 @@ def _field_path(pointer: str) -> FieldPath:
 
 
 def _invalid(manifest: Manifest, path: FieldPath, message: str) -> Finding:
+    of = f"{manifest.api_version} {manifest.kind}"
     return manifest_finding(
         GATE,
         "invalid",
         manifest,
         path,
         f"{dotted(path) or 'the object'}: {message}",
-        f"Correct the field to what {manifest.api_version} {manifest.kind} allows.",
+        mode_fix(manifest.at(path)) if is_mode(path) else f"Correct the field to what {of} allows.",
     )
 
 
@@ -210,7 +226,7 @@ def _validate_native(
 
 def _is_native(schemas: SchemaSet, api_version: str, kind: str) -> bool:
     known = schemas.kinds.get((api_version, kind))
-    return known is not None and known.native
+    return known is not None and known.native and api_version.partition("/")[0] != _MISNAMED_GROUP
 
 
 def _native_errors(value: dict[str, Any]) -> list[tuple[FieldPath, str]]:

@@ -49,15 +49,14 @@ class FitCheck(GateCheck):
 
     def not_checked(self, run: Run) -> Iterable[str]:
         result = run.result(self.name)
-        return () if result is None else unjudged(result.findings)
+        return () if result is None else not_shown(result.findings)
 
 
 def _production(run: Run) -> tuple[str, ...]:
     """The environments whose models the production check judges."""
-    for files in (run.judge, run.after):
-        with suppress(InputError):
-            rules = files.settings().production
-            return () if rules.model_revision == "off" else rules.environments
+    with suppress(InputError):
+        rules = run.deciding_settings.production
+        return () if rules.model_revision == "off" else rules.environments
     return ()
 
 
@@ -87,9 +86,12 @@ def evaluate_fit(
     there = list(servers(manifests, elsewhere))
     seen, findings = _judge_all(there, knowledge() if there else None, excepting)
     in_part = sum(not one.whole for one in seen)
-    detail = f"{in_part} of {len(seen)} commands judged in part" if in_part else ""
+    unjudged = sum(not one.fitted for one in seen)
+    told = f"{unjudged} of {len(seen)} commands not judged: whether they fit is not known" if unjudged else ""
+    part = f"{in_part - unjudged} of {len(seen)} commands judged in part" if in_part > unjudged else ""
+    detail = "; ".join(text for text in (told, part) if text)
     caught = sum(len(trap.wanted) for trap in traps)
-    return Evaluation(findings, len(seen), len(seen), "commands", caught, caught, detail)
+    return Evaluation(findings, len(seen), len(seen), "commands", caught, caught, detail, unjudged)
 
 
 def _judge_all(
@@ -109,7 +111,7 @@ def _must_be_caught(trap: Tripwire) -> None:
             raise UntrustedError(f"the fit check did not catch its tripwire: {trap.title} ({rule}: {told}).")
 
 
-def unjudged(findings: Sequence[Finding]) -> Iterator[str]:
+def not_shown(findings: Sequence[Finding]) -> Iterator[str]:
     """What was not judged, in words, for the verdict's list."""
     places = sorted({f"{one.file}:{one.line}" if one.line else one.file for one in findings if one.rule == NOT_JUDGED})
     if places:

@@ -27,7 +27,7 @@ from neuroscale.gate.fit.volumes import READ, check_room, check_shared_memory
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.cpu_memory import CACHE_SPACE, cache_space, hidden_cache_space, memory_limit
 from neuroscale.manifests.serving_runtimes import SERVING
-from neuroscale.planning.fit import Around, Choice, Fit, choices, fit, uncounted
+from neuroscale.planning.fit import Fit, fit, uncounted
 from neuroscale.planning.startup import startup
 from neuroscale.vllm.argument_problems import ProblemKind
 from neuroscale.vllm.arguments import Parsed, parse_arguments
@@ -35,6 +35,7 @@ from neuroscale.vllm.command import ServeCommand
 from neuroscale.vllm.command_faults import Fault
 from neuroscale.vllm.command_rules import BY_ABSENCE, check_command
 from neuroscale.vllm.engine_arguments import EngineArguments
+from neuroscale.vllm.images import judged_as
 from neuroscale.vllm.memory_variables import with_variables
 from neuroscale.vllm.model_rules import length_is_forced
 from neuroscale.vllm.parallel_sizes import pod_ranks, reaches_all_pods
@@ -43,7 +44,6 @@ GATE = "fit"
 NOT_JUDGED = "not-judged"
 """The rule of notices about facts that the files or the catalog do not show."""
 
-_MOST_CHOICES = 3
 RULES: dict[ProblemKind, str] = {
     "unknown": "unknown-argument",
     "removed": "removed-argument",
@@ -61,10 +61,12 @@ _UNKNOWN_FIX = "Add what is missing to platform/catalog/, or try the command on 
 
 @dataclass(frozen=True)
 class Judged:
-    """The findings for one container. `whole`: command, model and accelerator were all judged."""
+    """The findings for one container. `fitted`: it was judged whether its model fits, or there is none to run. `whole`:
+    command, model and accelerator were all judged."""
 
     findings: tuple[Finding, ...]
     whole: bool
+    fitted: bool
     model: KnownModel | None = None
 
 
@@ -75,7 +77,7 @@ def judge_container(found: VllmContainer | Unread, knowledge: Knowledge | None) 
         one = manifest_finding(
             GATE, NOT_JUDGED, found.manifest, found.at, told, _UNREAD_FIX, subject=found.subject, severity=notice
         )
-        return Judged((one,), False)
+        return Judged((one,), whole=False, fitted=False)
     return _Judgement(found, knowledge).judged()
 
 
@@ -86,12 +88,14 @@ class _Judgement:
         self.server = server
         self.knowledge = knowledge
         self.environment = server.manifest.service.environment if server.manifest.service else ""
-        self.command: ServeCommand = server.command
-        self.parsed: Parsed = parse_arguments(
-            [word.text for word in self.command.words], self.command.version, program=self.command.program
-        )
+        # The catalog knows the versions of its own images, whose tags need not name them.
+        version = server.command.version or (knowledge.version(server.image) if knowledge else "")
+        self.command: ServeCommand = replace(server.command, version=version)
+        words = [word.text for word in self.command.words]
+        self.parsed: Parsed = parse_arguments(words, version, program=self.command.program)
         self.findings: list[Finding] = []
         self.whole = True
+        self.fitted = server.description
         self.model: KnownModel | None = None
         self.place: KnownPlace | None = None
 
@@ -105,14 +109,12 @@ class _Judgement:
         except ValueError as error:
             fix = "Correct the field: the schema check says where it is wrong."
             self._not_judged((), f"cannot be judged in full: {error}", fix)
-        return Judged(tuple(dict.fromkeys(self.findings)), self.whole, self.model)
+        return Judged(tuple(dict.fromkeys(self.findings)), self.whole, self.fitted, self.model)
 
     def _command(self) -> None:
-        parsed, asked = self.parsed, self.command.version
+        parsed = self.parsed
         if not parsed.exact:
-            named = f"vLLM {asked} is not known here" if asked else "the image's tag does not show its vLLM version"
-            told = f"{named}: the command is read as {parsed.version} would"
-            self._not_judged((("image",)), told, "Pin a release, such as the one of platform/catalog/runtimes/.")
+            self._not_judged((("image",)), *judged_as(self.server.image, self.command.version, parsed.version))
         for place, reason in self.command.unreadable:
             self._not_judged(place, f"cannot be judged in full: {reason}", _UNREAD_FIX)
         for path, reason in self.server.hidden:
@@ -247,20 +249,30 @@ class _Judgement:
     def _memory(self, model: KnownModel, place: KnownPlace, faults: Sequence[Fault], unread: bool) -> Fit:
         arguments = with_variables(self._arguments(place).in_range(), self.command.environment)
         result = fit(model.facts, place.device, arguments, version=self.parsed.asked or self.parsed.version)
+        self.fitted = True
+        missing = uncounted(model.facts, arguments)
         size = self._place_of("max_model_len", "gpu_memory_utilization", "model")
         if result.verdict == "refused":
             if result.memory_gib.free < 0 or not any(fault.refused for fault in faults):
                 decides = result.reasons[: max(1, len(result.against) + (result.memory_gib.free < 0))]
                 told = " ".join([*decides, *(one for one in result.reasons if one.startswith("Close"))])
-                self._say("does-not-fit", size, told, self._nearest(result, model, place, arguments), notice=unread)
+                self._say(
+                    "does-not-fit",
+                    size,
+                    told,
+                    self._known.nearest(result, model, place, arguments, self.environment),
+                    notice=unread,
+                )
         elif result.verdict == "tight":
             told = next((text for text in result.reasons if text.startswith("Tight")), result.reasons[0])
-            self._say("tight", size, f"{model.entry.name} on {place.device.name}. {told}", _tight(result), notice=True)
+            told = f"{model.entry.name} on {place.device.name}. {told}"
+            if not any(one.told in told for one in missing):  # which a notice of its own says
+                self._say("tight", size, told, _tight(result), notice=True)
         if arguments.cpu_offload_gib and result.seconds_per_step != 0.0 and result.verdict != "refused":
             told = next(text for text in result.reasons if text.startswith("Part of the weights lies in host memory"))
             fix = "Where people wait for answers, remove it and choose an accelerator that holds the weights."
             self._say("offloaded-weights", self._place_of("cpu_offload_gb"), told, fix, notice=True)
-        for one in uncounted(model.facts, arguments):
+        for one in missing:
             told = f"whether it fits cannot be judged in full: {one.told}"
             fix = "Leave room for it, such as by a lower --gpu-memory-utilization, and measure a start."
             self._not_judged(ENV if one.dest.isupper() else self._place_of(one.dest), told, fix)
@@ -346,14 +358,6 @@ class _Judgement:
         title = f"{place.device.title}, which {copies} ranks share"
         return replace(place, device=replace(place.device, memory_gib=memory / copies, title=title))
 
-    def _nearest(self, result: Fit, model: KnownModel, place: KnownPlace, arguments: EngineArguments) -> str:
-        known = self._known
-        around = Around(known.variants(model.entry), known.devices(self.environment), known.price(self.environment))
-        near = choices(result, model.facts, place.device, arguments, around)[:_MOST_CHOICES]
-        if not near:
-            return "Choose a smaller model or a larger accelerator: nothing near it fits."
-        return "These would fit: " + "; ".join(map(_change, near)) + "."
-
     def _of_container(self, faults: Iterable[ContainerFault]) -> None:
         for fault in faults:
             self._say(fault.rule, fault.place, fault.message, fault.fix, notice=not fault.refused)
@@ -389,12 +393,8 @@ class _Judgement:
 
 def _tight(result: Fit) -> str:
     if result.close == "held":
-        return "Leave the host more of the memory that they share: lower --gpu-memory-utilization."
+        return "Leave other programs more of the memory: lower --gpu-memory-utilization."
     sure = result.context_band[0]
     if not result.band_known or sure < 1:
         return "Leave more room: lower --max-model-len or --max-num-seqs, and measure a start."
     return f"Leave more room: lower --max-model-len (at most {sure:,} tokens surely fit) or --max-num-seqs."
-
-
-def _change(choice: Choice) -> str:
-    return f"{choice.change.rstrip('.')}{' (tight)' if choice.tight else ''}"

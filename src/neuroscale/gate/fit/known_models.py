@@ -11,18 +11,19 @@ from functools import cached_property
 from neuroscale.catalog import Catalog, ModelEntry, RuntimeEntry
 from neuroscale.catalog.settings import Environment, Settings
 from neuroscale.core.errors import InputError
+from neuroscale.core.validation import same_but_owner
 from neuroscale.gate.fit.vllm_containers import VllmContainer
 from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.manifests.accelerator_labels import check_memory_label, named_cards
 from neuroscale.manifests.accelerators import find_accelerator
 from neuroscale.manifests.cpu_memory import usable_memory
 from neuroscale.models.facts import ModelFacts
-from neuroscale.planning.fit import Device, device, draft_method, with_draft
+from neuroscale.planning.fit import Around, Choice, Device, Fit, choices, device, draft_method, with_draft
 from neuroscale.planning.replica_memory import served_facts
 from neuroscale.planning.vllm_flags import MOUNTED_MODEL
 from neuroscale.vllm.accelerator_rules import Place
-from neuroscale.vllm.command import image_repository, image_version
 from neuroscale.vllm.engine_arguments import EngineArguments
+from neuroscale.vllm.images import image_name, image_repository, image_version, tag_version
 
 _FILE = "file://"
 _HUB = "hf://"
@@ -37,6 +38,7 @@ _BUILDS: Mapping[str, str] = {
     "xpu": "xpu",
 }
 """The family of accelerators that a part of an image's name shows."""
+_MOST_CHOICES = 3
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -135,7 +137,9 @@ class Knowledge:
         except UnknownError:
             if self.added is None:
                 raise
-            return replace(self.added._draft(named), added=True)
+            draft = self.added._draft(named)
+            known = draft.entry.name in self.catalog.models  # then only its files moved, as in `model`
+            return self._known(draft.entry.name) if known else replace(draft, added=True)
 
     def place(self, server: VllmContainer, environment: str) -> KnownPlace:
         """The accelerators that a pod asks for. Raises UnknownError."""
@@ -145,9 +149,12 @@ class Knowledge:
             if self.added is None:
                 raise
             known = self.added._place(server, environment)
-            if known.place.accelerator.name in self.catalog.accelerators:
-                raise
+        mine = self.catalog.accelerators.get(known.place.accelerator.name)
+        if mine is None or mine.memory_gib.value is None:
             return replace(known, added=True)
+        # Only how a pod asks for it changed: the base's facts hold. A processor has the memory that its pod asks for.
+        there = device(mine) if mine.resource else known.device
+        return replace(known, place=replace(known.place, accelerator=mine), device=there)
 
     def devices(self, environment: str) -> list[Device]:
         """The accelerators of an environment; of all environments if it is unknown."""
@@ -166,6 +173,16 @@ class Knowledge:
                     continue
         return found
 
+    def nearest(
+        self, refused: Fit, model: KnownModel, place: KnownPlace, arguments: EngineArguments, environment: str
+    ) -> str:
+        """Changes of a refused command with which it fits, as a sentence."""
+        around = Around(self.variants(model.entry), self.devices(environment), self.price(environment))
+        near = choices(refused, model.facts, place.device, arguments, around)[:_MOST_CHOICES]
+        if not near:
+            return "Choose a smaller model or a larger accelerator: nothing near it fits."
+        return "These would fit: " + "; ".join(map(_change, near)) + "."
+
     def environment(self, name: str) -> Environment | None:
         """The settings of an environment, or None if they do not name it."""
         return self.settings.environments.get(name) if self.settings else None
@@ -180,17 +197,29 @@ class Knowledge:
     def runtime(self, server: VllmContainer, family: str) -> RuntimeEntry | None:
         """The catalog's runtime of a server's image, or else the runtime of its accelerator's family."""
         alike = [one for one in self.catalog.runtimes.values() if one.family == family]
-        same = [one for one in self._of_image(str(server.container.get("image") or "")) if one in alike]
+        same = [one for one in self._of_image(server.image) if one in alike]
         return next((one for one in (*same, *alike) if one.only_for is None), None)
 
     def of_image(self, image: str) -> list[RuntimeEntry]:
         """The catalog's runtimes whose image this is, in the same version, whatever mirror it comes from."""
-        version, digest = image_version(image), image.partition("@")[2]
+        version, digest = self.version(image), image.partition("@")[2]
         return [
             one
             for one in self._of_image(image)
             if one.version == version or (digest and digest == one.digest and not version)
         ]
+
+    def version(self, image: str) -> str:
+        """The version of vLLM in an image: the one that its tag names, or else that of the catalog's runtime with this
+        image; "" if neither is known."""
+        if told := image_version(image):
+            return told
+        tag, digest = tag_version(image), image.partition("@")[2]
+        for one in self.catalog.runtimes.values():
+            named = image_name(one.image) == image_name(image)
+            if named and ((tag and tag == tag_version(one.image)) or (digest and digest == one.digest)):
+                return one.version
+        return ""
 
     def _of_image(self, image: str) -> list[RuntimeEntry]:
         """The catalog's runtimes of an image, whatever mirror it comes from."""
@@ -199,7 +228,7 @@ class Knowledge:
 
     def build(self, server: VllmContainer) -> str:
         """The family of accelerators that a server's image is built for; "" if the image's name does not show it."""
-        image = str(server.container.get("image") or "").partition("@")[0]
+        image = server.image.partition("@")[0]
         *folders, name = image.split("/")
         parts = {*folders, *re.split(r"[-_.:]", name)}
         told = {_BUILDS[part] for part in parts if part in _BUILDS}
@@ -239,7 +268,9 @@ class Knowledge:
             for entry in self.catalog.models.values():
                 if named == entry.name or (entry.weights.kind == "hub" and entry.weights.path == named):
                     return entry.name
-        raise UnknownError(f"the model {named or 'of this command'} is not in the catalog")
+        others = same_but_owner(named, self.catalog.models)
+        has = f", which has {others[0]}" if others else ""
+        raise UnknownError(f"the model {named or 'of this command'} is not in the catalog{has}")
 
     @cached_property
     def _stores(self) -> tuple[str, ...]:
@@ -296,3 +327,7 @@ class _Price:
     def __call__(self, name: str, count: int) -> Decimal | None:
         found = self.catalog.price(name, count, self.lists)
         return None if found is None else found[1].usd * count / found[1].count
+
+
+def _change(choice: Choice) -> str:
+    return f"{choice.change.rstrip('.')}{' (tight)' if choice.tight else ''}"

@@ -7,7 +7,7 @@ from functools import cache
 
 from neuroscale.manifests.objects import Manifest
 from neuroscale.manifests.serving_runtimes import runtimes_below
-from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIME_FOLDER
+from neuroscale.repo.layout import RUNTIMES
 from neuroscale.repo.snapshot import Snapshot
 
 
@@ -16,6 +16,6 @@ def runtimes_of(snapshot: Snapshot) -> Callable[[str], Manifest | None]:
 
     @cache
     def known() -> dict[str, Manifest]:
-        return {one.name: one for one in runtimes_below(snapshot, RUNTIME_FOLDER)}
+        return {one.name: one for one in runtimes_below(snapshot, RUNTIMES)}
 
     return lambda name: known().get(name)

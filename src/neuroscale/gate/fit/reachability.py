@@ -107,8 +107,9 @@ def _port(
             return
     if by_kserve and ports and port not in ports.values():
         listed = ", ".join(map(str, ports.values()))
+        argument = f"--port={listed}" if len(ports) == 1 else "one of them as --port"
         told = f"vLLM listens on port {port}, and requests come to port {listed} (containerPort)"
-        yield ContainerFault("wrong-port", ("ports",), told, f"Write --port, or containerPort: {port}.")
+        yield ContainerFault("wrong-port", ("ports",), told, f"Write {argument}, or containerPort: {port}.")
 
 
 def _tls(

@@ -101,7 +101,7 @@ def _tried(server: VllmContainer, known: Knowledge) -> RuntimeEntry | None:
     Mirrors hold the same image. Where several runtimes share it, the one that the service names decides, and otherwise
     those that are for every model.
     """
-    alike = known.of_image(str(server.container.get("image") or ""))
+    alike = known.of_image(server.image)
     named = [one for one in alike if one.name == _named(server)]
     chosen = named or [one for one in alike if one.only_for is None]
     return next((one for one in chosen if one.has_read_only_root), None)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from neuroscale.core.errors import UntrustedError
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut
-from neuroscale.gate.checks.effects import touches
 from neuroscale.gate.fit.check import evaluate_fit
 from neuroscale.gate.fit.judgement import NOT_JUDGED
 from neuroscale.gate.fit.known_models import Knowledge
+from neuroscale.gate.merged_change import touches_rendering
 from neuroscale.gate.verdict import Severity
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ class RenderedAnewFitCheck(GateCheck):
 
     def left_out(self, run: Run) -> LeftOut | None:
         # If the platform cannot be read, the check that renders reports it.
-        return None if run.change is not None and touches(run.change) and run.platform is not None else LeftOut()
+        if run.change is None or run.platform is None or not touches_rendering(run.change):
+            return LeftOut()
+        return None
 
     def evaluate(self, run: Run) -> Evaluation:
         platform = run.platform

@@ -47,6 +47,10 @@ class VllmContainer:
         one: Mapping[str, Any] = self.spec["containers"][0]
         return one
 
+    @property
+    def image(self) -> str:
+        return str(self.container.get("image") or "")
+
     def pod(self) -> Pod:
         """The resources that the pod asks for. Raises ValueError if they cannot be read."""
         return read_pod(self.spec)

@@ -9,16 +9,22 @@ from typing import Literal
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.compressed import is_compressed
 from neuroscale.planning.fit.device import Device
+from neuroscale.planning.fit.loaded_towers import loads_vision
 from neuroscale.planning.fit.overhead import runner
-from neuroscale.planning.fit.result import Confidence
+from neuroscale.planning.fit.result import Confidence, Resolved
 from neuroscale.planning.fit.sparse import are_kernels_unknown, has_indexer
-from neuroscale.planning.fit.versions import MEASURED, OLDEST, PINNED, behaviour, number
+from neuroscale.planning.fit.states import prefix_caching
+from neuroscale.planning.fit.versions import MEASURED, OLDEST, PINNED, STATES, behaviour, number
+from neuroscale.planning.fit.weights import uncounted
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 UNMEASURED = frozenset({"tpu", "rocm"})
 """Families whose overhead is not known. TPU: the compiler's workspace lies outside vLLM's share. ROCm: the memory of
 libraries and kernels was measured on CUDA alone. A Radeon RX 9070 XT left 0.8 GiB less than such figures say
 (tests/ground_truth, ds-r1-distill-qwen14b-awq-rx9070xt)."""
+
+USUAL_SHARE = 0.92
+"""vLLM's default share of the memory since 0.20."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,9 @@ def unknown_clauses(found: Iterable[Doubt]) -> tuple[str, ...]:
     return tuple(doubt.clause for doubt in found if doubt.level == "low")
 
 
-def unknown_need(facts: ModelFacts, device: Device, version: str) -> str:
+def unknown_need(
+    facts: ModelFacts, device: Device, arguments: EngineArguments, resolved: Resolved, version: str
+) -> str:
     """The part of the need that nobody knows, as a clause: a start that fits is then tight. "" if there is none."""
     if device.family == "tpu":
         return "nobody knows how much memory the compiler takes outside that share"
@@ -61,7 +69,41 @@ def unknown_need(facts: ModelFacts, device: Device, version: str) -> str:
         return "what its kernels for compressed tokens take was not measured"
     if number(version) < OLDEST:
         return f"vLLM {version} is older than the releases whose source was read"
-    return "the weights of a tower are not counted" if facts.parts_missing else ""
+    if facts.parts_missing:
+        return "the weights of a tower are not counted"
+    if keeps_more_states(facts, arguments, version):
+        return f"vLLM {version} keeps a state at the end of each block of a request, which is not counted"
+    if untried := untried_share(facts, device, arguments, resolved):
+        return untried
+    return next((one.told for one in uncounted(facts, arguments)), "")
+
+
+def keeps_more_states(facts: ModelFacts, arguments: EngineArguments, version: str) -> bool:
+    """Whether a request holds more states than are planned: those of Mamba under prefix caching before 0.28."""
+    mamba = any(state.kind in ("mamba1", "mamba2") for state in facts.states)
+    return mamba and behaviour(version).state_each_block and prefix_caching(facts, arguments)
+
+
+def untried_share(facts: ModelFacts, device: Device, arguments: EngineArguments, resolved: Resolved) -> str:
+    """Says, as a clause, that nobody measured a start of such a model with so large a share of such a card.
+
+    All measured starts of towers and states with more than vLLM's default share ran on an H100 or an H200. Elsewhere a
+    graph of Qwen3.5-9B did not find room beside 0.9 of an RTX 3090 (tests/ground_truth, qwen3.5-9b-4x3090-graph-oom),
+    and kernels for states take more in a long prompt than vLLM measures (vllm-project/vllm#52872, on an RTX 5090).
+    """
+    if device.family != "cuda" or device.switched or device.shared or arguments.kv_cache_memory_bytes is not None:
+        return ""
+    if resolved.utilization <= USUAL_SHARE:
+        return ""
+    sees = facts.multimodal and loads_vision(facts, arguments)
+    parts = ["states" if facts.states else "", "a tower for images" if sees else ""]
+    if not any(parts):
+        return ""
+    named = " and ".join(part for part in parts if part)
+    return (
+        f"nobody measured a start of a model with {named} on such a card with more than {USUAL_SHARE:g} of its memory, "
+        "and kernels need room beside that"
+    )
 
 
 def is_unmeasured(facts: ModelFacts, arguments: EngineArguments, version: str) -> bool:
@@ -87,15 +129,27 @@ def _unknown(facts: ModelFacts, device: Device, arguments: EngineArguments, vers
         yield f"vLLM {version} is older than the releases whose source was read"
     elif number(version) > number(PINNED):
         yield f"vLLM {version} is newer than {PINNED}, the newest release whose source was read"
-    elif (facts.states or has_indexer(facts)) and (
-        device.family not in ("cuda", "cpu") or number(version) < number(PINNED)
-    ):
-        yield f"the size of states and indexers was read from vLLM {PINNED} for CUDA and CPUs alone"
+    elif unread_states(facts, device, version):
+        yield f"how vLLM {version} keeps states and indexers on {device.title} was not read"
+
+
+def unread_states(facts: ModelFacts, device: Device, version: str) -> bool:
+    """Whether the source of states or indexers was not read for the version and the family of the device."""
+    if not (facts.states or has_indexer(facts)):
+        return False
+    if device.family not in ("cuda", "cpu"):
+        return True
+    # Blocks beside latent attention, and what Mamba keeps of a prompt, changed after 0.23.
+    changed = has_indexer(facts) or any(layers.kind == "latent" for layers in facts.cache)
+    changed = changed or any(state.kind in ("mamba1", "mamba2") for state in facts.states)
+    return number(version) < (number(PINNED) if changed else STATES)
 
 
 def _computed(facts: ModelFacts, device: Device, arguments: EngineArguments, version: str) -> Iterator[str]:
     if has_indexer(facts) or facts.draft is not None:
         yield "nobody measured a start with an indexer or a draft model"
+    if arguments.enable_lora and facts.experts:
+        yield "nobody measured a start with LoRA adapters of experts"
     if device.slice_of:
         yield "no start of vLLM on a slice of a card was measured"
     elif device.shared:

@@ -24,6 +24,12 @@ least, the common and the largest known part. On a GB10 5.8 of 121.7 GiB are in 
 headless and with the page cache dropped (MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#47). Since 0.13, vLLM asks the
 kernel for the available memory (utils/mem_utils.py); before, the page cache counted as used, too."""
 
+_SHOWN_GIB, _SHOWN_OF_MEMORY = 0.87, 0.027
+"""GiB, and part of the memory, that are not free on a card with a desktop. Under WSL2 30.12 of 31.84 GiB are free on an
+RTX 5090 (Alex8791-cyber/cognithor#318), 10.79 of 11.99 and 6.93 of 8.0 GiB on smaller ones, as vLLM's messages say."""
+
+SMALL_CARD_GIB = 10.0
+"""Workstation cards below this size serve a desktop as a rule."""
 
 _OF_AMD = re.compile(r"\b(amd|radeon|instinct|mi[1-4]\d\d[a-z]?|rx ?[679]\d{3}|gfx\d+|strix)\b", re.IGNORECASE)
 
@@ -73,11 +79,7 @@ class Device:
 
     @property
     def may_show(self) -> bool:
-        """Whether it is a workstation card, on which a desktop may hold memory that `used_gib` does not count.
-
-        Under WSL2 30.12 of 31.84 GiB are free on an RTX 5090 (Alex8791-cyber/cognithor#318), 10.79 of 11.99 and 6.93
-        of 8.0 GiB on smaller ones, as vLLM's messages say.
-        """
+        """Whether it is a workstation card, on which a desktop may hold memory that `used_gib` does not count."""
         name = f"{self.name} {self.title}".lower().replace("-", " ")
         return self.used_gib is None and bool(re.search(r"\b(geforce|rtx ?[2-5]0[5-9]0|gtx)", name))
 
@@ -97,7 +99,14 @@ class Device:
         if self.shared and self.used_gib is None and self.family in ("cuda", "rocm"):
             least, _, most = SHARED_USED
             return round(least * self.memory_bytes), round(most * self.memory_bytes)
+        if self.slice_of and self.family == "cuda":
+            return self.held_bytes, max(self.held_bytes, round(CONTEXT_GIB * GIB))
         return self.held_bytes, self.held_bytes
+
+    @property
+    def shown_bytes(self) -> int:
+        """The most bytes that are not free if a desktop or Windows uses the card, too."""
+        return round((_SHOWN_GIB + _SHOWN_OF_MEMORY * (self.memory_gib or 0.0)) * GIB)
 
     @property
     def free_share(self) -> float:

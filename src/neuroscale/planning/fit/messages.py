@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
-from neuroscale.planning.fit.confidence import unknown_need
+from neuroscale.planning.fit.confidence import unread_states
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.result import Fit
 from neuroscale.planning.fit.sparse import are_kernels_unknown
@@ -22,6 +22,14 @@ _HELD = (
     "the memory that the host and other programs hold differs by many GiB from host to host (give it with "
     "--used-gib, or take a lower --gpu-memory-utilization)"
 )
+_HELD_OF_A_CARD = (
+    "how much of this card the driver and other programs, such as a desktop, hold is not known (give it with "
+    "--used-gib, or take a lower --gpu-memory-utilization)"
+)
+
+
+def _held(device: Device) -> str:
+    return _HELD if device.shared else _HELD_OF_A_CARD
 
 
 def log_lines(result: Fit, does: Behaviour, weights: RankWeights) -> tuple[str, ...]:
@@ -47,10 +55,13 @@ def log_lines(result: Fit, does: Behaviour, weights: RankWeights) -> tuple[str, 
     return tuple(lines)
 
 
-def explained(result: Fit, facts: ModelFacts, device: Device) -> tuple[str, ...]:
-    """Complete sentences: first the reason of the verdict, then the source of each number."""
+def explained(result: Fit, facts: ModelFacts, device: Device, unknown: str) -> tuple[str, ...]:
+    """Complete sentences: first the reason of the verdict, then the source of each number.
+
+    `unknown`: the part of the need that nobody knows, as a clause ("": there is none).
+    """
     sentences = list(result.against)
-    sentences += _decision(result, facts, device)
+    sentences += _decision(result, device, unknown)
     sentences += _parts(result, facts)
     sentences += _context(result)
     sentences += _offload(result, device)
@@ -62,18 +73,18 @@ def _on(result: Fit, device: Device) -> str:
     return f"{result.count} x {device.title}"
 
 
-def _decision(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
+def _decision(result: Fit, device: Device, unknown: str) -> list[str]:
     memory = result.memory_gib
     length = f"{result.max_model_len:,} tokens"
     if result.verdict == "refused":
         if result.against and memory.free >= 0:
-            return _close(result)
+            return _close(result, device)
         total = memory.weights + memory.overhead + memory.kv_cache
         return [
             f"{result.model} does not fit {_on(result, device)}: weights {memory.weights:.2f} GiB + overhead "
             f"{memory.overhead:.2f} GiB + KV cache for one request of {length} {memory.kv_cache:.2f} GiB = {total:.2f} "
             f"GiB on each accelerator, and {memory.usable:.2f} GiB are usable ({-memory.free:.2f} GiB short).",
-            *_close(result),
+            *_close(result, device),
         ]
     sentences = [
         f"{result.model} starts on {_on(result, device)}: weights {memory.weights:.2f} GiB and overhead "
@@ -84,22 +95,22 @@ def _decision(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
         why = (
             f"the memory to spare is less than the {result.band_gib:.2f} GiB by which the estimate may be off"
             if result.close == "estimate"
-            else _HELD
+            else _held(device)
             if result.close == "held"
-            else unknown_need(facts, device, result.version)
+            else unknown
         )
         sentences.append(f"Tight: {why}, so the start may fail.")
     return sentences
 
 
-def _close(result: Fit) -> list[str]:
+def _close(result: Fit, device: Device) -> list[str]:
     """Says so if a refusal is not sure."""
     if not result.close:
         return []
     why = (
         f"the missing memory is less than the {result.band_gib:.2f} GiB by which the estimate may be off"
         if result.close == "estimate"
-        else _HELD
+        else _held(device)
     )
     return [f"Close: {why}, so the start may succeed. Measure one before you rely on either."]
 
@@ -204,9 +215,9 @@ def _unknown(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
         runner = "" if number(result.version) > MEASURED else " under its second model runner"
         told = f"No start of vLLM {result.version}{runner} was measured"
         sentences.append(f"{told}: its overhead is read from its source.")
-    if facts.states and (device.family not in ("cuda", "cpu") or number(result.version) < number(PINNED)):
+    if facts.states and unread_states(facts, device, result.version):
         sentences.append(
-            f"How states are kept is read from the source of vLLM {PINNED} on CUDA devices and CPUs; {device.title} or "
-            f"vLLM {result.version} may keep them otherwise."
+            f"How states are kept is read from the source of other releases on CUDA devices and CPUs; {device.title} "
+            f"or vLLM {result.version} may keep them otherwise."
         )
     return sentences

@@ -63,7 +63,7 @@ class Server:
 
     def _few_states(self, held: int, at_once: int | None, need: _Need) -> bool:
         resolved, _ = self._computing(held, at_once)
-        return bool(too_few_states(resolved, self._pool, need.usable - need.weights - need.beside, self.version))
+        return bool(too_few_states(resolved, self._pool, need.usable - need.weights - need.beside, self._does, 0.0))
 
     def beyond(self, held: int, at_once: int | None = None) -> list[str]:
         """The parts that do not fit outside the share that vLLM takes, each as a complete sentence."""
@@ -74,8 +74,8 @@ class Server:
 
     def band_gib(self, at_once: int) -> float:
         """How far the estimate of the memory left for the cache may be off, in GiB."""
-        _, beside = self._computing(at_once, None)
-        return band(self.facts, self.device, self.arguments, self._weights, beside, self.version)
+        resolved, beside = self._computing(at_once, None)
+        return band(self.facts, self.device, self.arguments, resolved, self._weights, beside, self.version)
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:

@@ -13,6 +13,11 @@ PINNED = "0.32.0"
 MEASURED = (0, 27, 99)
 """The newest version with measured starts on accelerators; later versions were only read from their source."""
 
+STATES = (0, 20, 0)
+"""The oldest release whose source keeps the states of linear attention as the pinned one does: `MambaSpec`
+(v1/kv_cache_interface.py) and `_align_hybrid_block_size` (platforms/interface.py) of 0.20.0, 0.23.0, 0.28.0 and 0.32.0.
+"""
+
 OLDEST = (0, 8, 0)
 """The oldest release whose source was read. Older ones had another engine, of which a few starts are known."""
 
@@ -33,6 +38,7 @@ class Behaviour:
     and subtracts them before it sizes the cache; before, they came on top; `graphs_switch`: a variable decides that;
     `rocm_graphs_counted`: on ROCm, too;
     `lora_graphs`: how often each graph is captured with LoRA adapters (cudagraph_specialize_lora: with any, and none);
+    `lora_of_experts`: LoRA adapters may have matrices for experts (FusedMoEWithLoRA), which take memory in any case.
     `second_graphs_counted`: under the second runner, too, which counted them as 0 before (vllm-project/vllm#49224,
     mended by #53306). `steps_in_flight`: how many steps' tokens a windowed layer reserves under asynchronous
     scheduling. `spare_block`: the block that is never used counts when one request must fit. `padding_ratio`: below
@@ -52,6 +58,12 @@ class Behaviour:
     `process_gib`: non-torch memory of a process. `fabric_gib`: memory of collectives over a switched fabric (None: by
     the number of ranks). `expert_buffers_stay`: scratch space of experts outlives the step, so the sampler's is extra.
     `buffers_counted`: vLLM subtracts the runner's lasting buffers before it sizes the cache; before, they came on top.
+    `states_at_once`: the requests that need a block for a state each before CUDA graphs are captured: as many as the
+    largest graph holds, or all of --max-num-seqs (None: any number of blocks does). Starts of 0.15.0 and 0.17.0 end
+    with 'assert num_cache_lines >= batch' (QwenLM/Qwen3-Coder#559, vllm-project/vllm#36324); from 0.18.0 on vLLM leaves
+    out graphs that are too large (#34571), and from 0.20.0 on it refuses too few blocks (#38270).
+    `state_each_block`: prefix caching keeps a state of Mamba at the end of each block of a request; since then, at the
+    last ones alone (`MambaModelConfig` of 0.23.0 and 0.28.0).
     `checkpoint_cache`: methods of quantisation whose checkpoints set the default dtype of the KV cache.
     `yarn_multiplied`: the longest context of a file with YaRN is its original positions times the factor, whatever else
     the file says.
@@ -66,6 +78,7 @@ class Behaviour:
     tokens_by_concurrency: bool = False
     graphs_counted: bool = False
     lora_graphs: int = 1
+    lora_of_experts: bool = False
     video_profiled: bool = False
     converts: Literal["at the end", "beside", "layer by layer"] = "at the end"
     graphs_switch: bool = False
@@ -96,6 +109,8 @@ class Behaviour:
     buffers_counted: bool = False
     one_line: bool = False
     yarn_multiplied: bool = True
+    states_at_once: Literal["graph", "all"] | None = None
+    state_each_block: bool = True
     checkpoint_cache: frozenset[str] = frozenset()
 
 
@@ -109,16 +124,25 @@ _CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
     ("0.9.0", {"a100_is_small": True, "hybrid": True, "cpu_sequences": 32}),
     ("0.9.1", {"others_counted": False}),
     ("0.10.0", {"cpu_sequences": 128}),
-    ("0.11.0", {"video_profiled": True}),
-    ("0.11.1", {"lora_graphs": 2}),
+    ("0.11.0", {"video_profiled": True, "states_at_once": "graph"}),
+    ("0.11.1", {"lora_graphs": 2, "lora_of_experts": True}),
     ("0.12.0", {"padding_ratio": 1.25}),
     ("0.13.0", {"expert_buffers_stay": True, "converts": "beside"}),
     ("0.14.0", {"async_scheduling": True, "chunked_hybrid": True, "checkpoint_cache": frozenset({"modelopt"})}),
     ("0.15.0", {"checkpoint_cache": frozenset({"modelopt", "compressed-tensors"})}),
     ("0.16.0", {"converts": "layer by layer"}),
     ("0.17.0", {"sampler": "filtered"}),
-    ("0.18.0", {"graphs_switch": True, "padding_ratio": 1.5, "process_gib": 0.25, "fabric_gib": 1.85}),
-    ("0.20.0", {"utilization": 0.92, "graphs_counted": True}),
+    (
+        "0.18.0",
+        {
+            "graphs_switch": True,
+            "padding_ratio": 1.5,
+            "process_gib": 0.25,
+            "fabric_gib": 1.85,
+            "states_at_once": None,
+        },
+    ),
+    ("0.20.0", {"utilization": 0.92, "graphs_counted": True, "states_at_once": "all"}),
     ("0.20.1", {"tokens_by_concurrency": True}),
     ("0.21.0", {"rocm_graphs_counted": True}),
     ("0.22.0", {"image_in_one_step": True}),
@@ -127,7 +151,7 @@ _CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
     ("0.25.0", {"second_runner": frozenset({"plain", "dense"}), "second_architectures": _SECOND}),
     ("0.26.0", {"steps_in_flight": 2}),
     ("0.27.0", {"buffers_counted": True}),
-    ("0.28.0", {"huge_card_gib": 160.0, "one_line": True}),
+    ("0.28.0", {"huge_card_gib": 160.0, "one_line": True, "state_each_block": False}),
     (
         "0.29.0",
         {"spare_block": True, "second_graphs_counted": True, "second_runner": frozenset({"plain", "dense", "moe"})},

@@ -26,6 +26,11 @@ four A100."""
 _NARROWEST: Mapping[str, int] = {"kimi_linear": 256}
 """The least width of a rank's part of an expert, to which vLLM pads it (`KimiMoE` of models/kimi_k3/nvidia)."""
 
+_WHOLE = frozenset({"embedding", "lm_head", "router"})
+_ADAPTED = _WHOLE | {"attention", "recurrent", "dense_mlp", "shared_experts", "routed_experts"}
+"""Groups with room for LoRA adapters (`get_supported_lora_modules` of lora/utils.py), and those of them whose adapters
+tensor parallelism does not split."""
+
 _FULL_WIDTH = 4.0
 """Bytes of a value in float32."""
 
@@ -102,17 +107,36 @@ def loading_peak(facts: ModelFacts, arguments: EngineArguments, does: Behaviour)
 
 
 def _adapters(facts: ModelFacts, arguments: EngineArguments) -> int:
-    """Bytes that vLLM reserves for LoRA adapters of attention and dense MLPs: for each of their matrices, two of the
-    largest LoRA rank; tensor parallelism splits one of them (`create_lora_weights` of lora/layers/base_linear.py)."""
-    ranks = arguments.tensor_parallel_size
+    """Bytes that vLLM reserves for LoRA adapters: for each matrix of the language model, two of the largest LoRA rank.
+
+    Tensor parallelism splits one of the two, and of a vocabulary none (`create_lora_weights` of lora/layers:
+    base_linear.py, vocab_parallel_embedding.py, logits_processor.py). Each expert of a rank has its own, whether or not
+    an adapter has them (fused_moe.py): expert parallelism deals them out whole.
+    """
     values = 0.0
     for tensor in facts.tensors:
-        if tensor.group in ("attention", "dense_mlp") and tensor.linear and len(tensor.shape) == 2:
-            wide, read = tensor.shape
-            by_rows = tensor.name.endswith(("o_proj.weight", "down_proj.weight"))
-            values += tensor.copies * ((wide + read / ranks) if by_rows else (wide / ranks + read))
+        if len(tensor.shape) != 2 or not _is_adapted(tensor, arguments):
+            continue
+        wide, read = tensor.shape
+        copies, ranks = float(tensor.copies), arguments.tensor_parallel_size
+        if tensor.group == "routed_experts":
+            ranks *= arguments.data_parallel_size
+            if arguments.enable_expert_parallel:
+                copies *= _part(facts, tensor, arguments)
+                ranks = 1
+        elif tensor.group in _WHOLE:
+            ranks = 1
+        by_rows = tensor.name.endswith(("o_proj.weight", "down_proj.weight", "out_proj.weight", "w2.weight"))
+        values += copies * ((wide + read / ranks) if by_rows else (wide / ranks + read))
     width = DTYPE_BYTES[served_dtype(facts, arguments)]
     return math.ceil(values * arguments.max_lora_rank * arguments.max_loras * width)
+
+
+def _is_adapted(tensor: Tensor, arguments: EngineArguments) -> bool:
+    """Whether vLLM makes room for adapters of a matrix."""
+    if tensor.group == "routed_experts" and not arguments.lora_of_experts:
+        return False
+    return tensor.group in _ADAPTED and tensor.name.endswith(".weight")
 
 
 def predicts(arguments: EngineArguments) -> bool:

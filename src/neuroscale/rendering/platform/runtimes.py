@@ -5,9 +5,9 @@ from __future__ import annotations
 from neuroscale.catalog import Catalog
 from neuroscale.rendering.platform.filling import filled
 from neuroscale.rendering.temporary_folder import TEMPORARY_GIB
-from neuroscale.repo.layout import CATALOG
+from neuroscale.repo.layout import CATALOG, RUNTIMES
 
-FOLDER = "platform/serving/runtimes"
+FOLDER = RUNTIMES
 
 
 def render(catalog: Catalog) -> dict[str, str]:

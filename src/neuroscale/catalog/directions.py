@@ -1,0 +1,153 @@
+"""Says in which direction a change of a setting, or of a field of the catalog, loosens a rule or moves a fact.
+
+The tables hold what a notice must tell a reviewer. A field that no row names has no known direction: a change of it is
+listed with its values, and no more. Rows are read in their order; the first that matches counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+Path = tuple[str | int, ...]
+
+
+class Direction(StrEnum):
+    """The changes of a field that a reviewer must see.
+
+    `HIGHER`, `LOWER`: of a number; a missing one is the least. `LIMIT`: a higher number; a missing one limits nothing.
+    `LATER`: a later day. `LEVEL`: a step down from `block` over `warn` to `off`, or from `Fail` to `Ignore`.
+    `MORE`, `FEWER`: an item that is new, or gone, at this place or below it, also where another takes its place.
+    `GONE`: an item without another in its place. `ANY`: any change at this place or below it. `ADDED`, `REMOVED`: the
+    place itself.
+    """
+
+    HIGHER = "higher"
+    LOWER = "lower"
+    LIMIT = "limit"
+    LATER = "later"
+    LEVEL = "level"
+    MORE = "more"
+    FEWER = "fewer"
+    GONE = "gone"
+    ANY = "any"
+    ADDED = "added"
+    REMOVED = "removed"
+
+
+DEEP = frozenset((Direction.MORE, Direction.FEWER, Direction.GONE, Direction.ANY))
+"""The directions that count below the place that a row names, too."""
+LEVELS = (("off", "warn", "block"), ("Ignore", "Fail"))
+
+
+class Notice(StrEnum):
+    """The names of the notices, the most dangerous first."""
+
+    REMOVED_POLICY = "removed-policy"
+    WEAKER_POLICY = "weaker-policy"
+    REMOVED_ENVIRONMENT = "removed-environment"
+    WEAKER_RULE = "weaker-rule"
+    WIDER_ACCESS = "wider-access"
+    CHANGED_SOURCE = "changed-source"
+    NOT_COMPARED = "not-compared"
+    CHANGED_POLICY = "changed-policy"
+    NEW_EXCEPTION = "new-exception"
+    RAISED_BUDGET = "raised-budget"
+    RAISED_QUOTA = "raised-quota"
+    LOWERED_PRICE = "lowered-price"
+    MOVED_FACT = "moved-fact"
+    WEAKER_TEST = "weaker-test"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A place in an entry (`*` is any name; a leading `**` is any path; "" is the whole entry), and what to tell."""
+
+    place: str
+    direction: Direction
+    notice: Notice
+
+    def matches(self, path: Path) -> bool:
+        """Whether the row is about this path."""
+        parts = self.place.split()
+        if parts[:1] == ["**"]:
+            # Anywhere, with everything below it if the direction is a deep one.
+            wanted = parts[1:]
+            starts = range(len(path) - len(wanted) + 1)
+            if self.direction not in DEEP:
+                starts = starts[-1:]
+            return any(_alike(wanted, path[start : start + len(wanted)]) for start in starts)
+        deep = self.direction in DEEP
+        return (len(parts) <= len(path) if deep else len(parts) == len(path)) and _alike(parts, path[: len(parts)])
+
+
+def _alike(parts: list[str], path: Path) -> bool:
+    return len(parts) == len(path) and all(part in ("*", str(key)) for part, key in zip(parts, path, strict=True))
+
+
+def _rows(notice: Notice, direction: Direction, *places: str) -> Iterator[Row]:
+    for place in places:
+        yield Row(place, direction, notice)
+
+
+SETTINGS_ROWS: tuple[Row, ...] = (
+    *_rows(Notice.WEAKER_RULE, Direction.HIGHER, "exceptions longest_days", "reconciliation *"),
+    *_rows(Notice.WEAKER_RULE, Direction.LEVEL, "costs large_change level"),
+    *_rows(Notice.WEAKER_RULE, Direction.LIMIT, "costs large_change *"),
+    *_rows(Notice.REMOVED_ENVIRONMENT, Direction.FEWER, "production environments"),
+    *_rows(Notice.WEAKER_RULE, Direction.LEVEL, "costs *", "production *"),
+    *_rows(Notice.CHANGED_SOURCE, Direction.ANY, "repository", "registry", "domain", "certificates", "tool_bundle"),
+    *_rows(Notice.REMOVED_ENVIRONMENT, Direction.REMOVED, "environments *"),
+    # A cheaper list that comes first lowers every price, too.
+    *_rows(Notice.WEAKER_RULE, Direction.ANY, "environments * price_lists"),
+    *_rows(Notice.WEAKER_RULE, Direction.HIGHER, "environments * max_replicas", "environments * max_cpu_per_pod"),
+    *_rows(Notice.CHANGED_SOURCE, Direction.ANY, "environments * models store"),
+    *_rows(
+        *(Notice.WIDER_ACCESS, Direction.MORE),
+        *("environments * ingress_namespaces", "environments * monitoring_namespaces"),
+    ),
+)
+"""Of `catalog/settings.py`. Levels of production and of cost are all `LEVEL`, also those of later rules."""
+
+_SOURCE = ("weights kind", "weights path", "weights revision")
+CATALOG_ROWS: Mapping[str, tuple[Row, ...]] = {
+    "models": (
+        *_rows(Notice.CHANGED_SOURCE, Direction.ANY, *_SOURCE),
+        *_rows(Notice.MOVED_FACT, Direction.LOWER, "checkpoint resident_gib value", "checkpoint host_memory_gib value"),
+        *_rows(Notice.MOVED_FACT, Direction.ANY, "config", "checkpoint dtype", "checkpoint quantization"),
+        *_rows(Notice.MOVED_FACT, Direction.MORE, "serving families"),
+    ),
+    "accelerators": (
+        *_rows(Notice.MOVED_FACT, Direction.HIGHER, "memory_gib value", "bandwidth_gb_s value", "bf16_tflops value"),
+        *_rows(Notice.MOVED_FACT, Direction.HIGHER, "pcie_gb_s value"),
+        *_rows(Notice.MOVED_FACT, Direction.LOWER, "used_gib value"),
+        *_rows(Notice.MOVED_FACT, Direction.MORE, "counts", "quantizations", "kv_cache_dtypes", "dtypes"),
+    ),
+    "prices": (
+        *_rows(Notice.LOWERED_PRICE, Direction.LOWER, "vcpu_hour", "memory_gib_hour"),
+        *_rows(Notice.LOWERED_PRICE, Direction.LOWER, "prices * usd", "prices * vcpu_hour", "prices * memory_gib_hour"),
+        *_rows(Notice.LOWERED_PRICE, Direction.MORE, "prices * includes"),
+        *_rows(Notice.LOWERED_PRICE, Direction.REMOVED, "", "prices *"),
+    ),
+    "runtimes": (
+        *_rows(Notice.CHANGED_SOURCE, Direction.ANY, "image", "digest", "version", "args", "environment"),
+        *_rows(Notice.MOVED_FACT, Direction.HIGHER, "memory_utilization"),
+    ),
+    "teams": (
+        *_rows(Notice.WIDER_ACCESS, Direction.ANY, "group", "namespace", "owner", "cost_center"),
+        *_rows(Notice.RAISED_QUOTA, Direction.HIGHER, "quota *", "quota accelerators *"),
+    ),
+    "budgets": (
+        *_rows(Notice.RAISED_BUDGET, Direction.HIGHER, "monthly_usd"),
+        *_rows(Notice.RAISED_BUDGET, Direction.REMOVED, ""),
+        *_rows(Notice.RAISED_BUDGET, Direction.ANY, "cost_center", "owner"),
+    ),
+    "exceptions": (
+        *_rows(Notice.NEW_EXCEPTION, Direction.ADDED, ""),
+        *_rows(Notice.NEW_EXCEPTION, Direction.LATER, "expires"),
+        *_rows(Notice.NEW_EXCEPTION, Direction.HIGHER, "monthly_usd"),
+        *_rows(Notice.NEW_EXCEPTION, Direction.ANY, "policy", "rule", "subject", "kind", "namespace", "name"),
+    ),
+}
+"""Of the entries below `platform/catalog/`, by their folder; `exceptions` are those from policies and from budgets."""

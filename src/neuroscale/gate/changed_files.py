@@ -1,0 +1,116 @@
+"""Sorts the paths that a change touches by what they are, the most dangerous first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from neuroscale.core.plurals import plainly_counted
+from neuroscale.gate.merged_change import Change
+from neuroscale.gate.verdict import ChangedFile, ChangedFiles
+from neuroscale.repo.layout import (
+    ACCELERATORS,
+    BUDGETS,
+    CATALOG,
+    CLUSTER_FILES,
+    EXCEPTIONS,
+    GATE_CODE,
+    MANIFESTS,
+    MODELS,
+    POLICIES,
+    PRICES,
+    SETTINGS,
+    SMOKE_TESTS,
+    TEAMS,
+    is_protected,
+)
+
+_MOST_PATHS = 2_000  # of one kind that the verdict lists
+_STATES: Mapping[str, str] = {"A": "added", "D": "removed"}
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """What a file is: `noun` in the singular, and the paths that hold such files (a folder ends in a slash).
+
+    `review`: a person must look at a change of it, since no check judges what it says. `entries`: the files hold values
+    that the verdict compares, by the name of their rows in `catalog/directions.py`.
+    """
+
+    noun: str
+    places: tuple[str, ...]
+    review: bool = True
+    entries: str = ""
+
+    def holds(self, path: str) -> bool:
+        """Whether a path is of this kind, if no kind before it has it."""
+        return any(path.startswith(place) if place.endswith("/") else path == place for place in self.places)
+
+
+_OTHER = FileKind("other file", ())
+_PROTECTED_FILE = FileKind("other protected file", ())
+_DOCUMENT = FileKind("document", ("docs/", "LICENSE"), review=False)
+KINDS: tuple[FileKind, ...] = (
+    FileKind("owners file", (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")),
+    FileKind("workflow file", (".ci/", ".forgejo/", ".gitea/", ".github/")),
+    FileKind("exception", (f"{EXCEPTIONS}/", f"{BUDGETS}/exceptions/"), entries="exceptions"),
+    FileKind("policy file", (f"{POLICIES}/",), entries="policies"),
+    FileKind("settings file", (SETTINGS,), entries="settings"),
+    FileKind("cluster file", CLUSTER_FILES, entries="cluster"),
+    FileKind("script", ("scripts/",)),
+    FileKind("code file", GATE_CODE),
+    FileKind("template file", ("templates/",)),
+    FileKind("runtime", (f"{CATALOG}/runtimes/",), entries="runtimes"),
+    FileKind("team", (f"{TEAMS}/",), entries="teams"),
+    FileKind("budget", (f"{BUDGETS}/",), entries="budgets"),
+    FileKind("price list", (f"{PRICES}/",), entries="prices"),
+    FileKind("accelerator", (f"{ACCELERATORS}/",), entries="accelerators"),
+    FileKind("model", (f"{MODELS}/",), entries="models"),
+    FileKind("smoke test", (f"{SMOKE_TESTS}/",)),
+    FileKind("test file", ("tests/",)),
+    _PROTECTED_FILE,
+    _OTHER,
+    FileKind("service file", (f"{MANIFESTS}/",), review=False),
+    _DOCUMENT,
+)
+"""Every kind of file, the most dangerous first: of the kinds that hold a path, the first one counts."""
+
+
+def kind_of(path: str) -> FileKind:
+    """What the file at a path is."""
+    if path.endswith(".md") and not is_protected(path):
+        return _DOCUMENT
+    known = next((kind for kind in KINDS if kind.holds(path)), _OTHER)
+    is_vague = known is _OTHER or not known.review
+    return _PROTECTED_FILE if is_vague and is_protected(path) else known
+
+
+def changed_files(change: Change) -> tuple[ChangedFiles, ...]:
+    """Every path that the change touches, by its kind; of each kind at most a bounded number is listed."""
+    options = ("-r", "-z", "--no-renames", "--name-status", "--ignore-submodules=none")
+    records = change.git.records("diff-tree", *options, change.base, change.tree)
+    states = dict(zip(records[1::2], records[::2], strict=True))
+    files: dict[FileKind, list[str]] = {}
+    for path in change.paths:
+        files.setdefault(kind_of(path), []).append(path)
+    return tuple(
+        ChangedFiles(
+            kind=kind.noun,
+            review=kind.review,
+            count=len(paths),
+            protected=sum(map(is_protected, paths)),
+            files=tuple(
+                ChangedFile(path=path, change=_STATES.get(states.get(path, ""), "changed"))  # type: ignore[arg-type]
+                for path in paths[:_MOST_PATHS]
+            ),
+        )
+        for kind in KINDS
+        if (paths := files.get(kind))
+    )
+
+
+def in_words(files: Sequence[ChangedFiles], most: int = 4) -> str:
+    """`2 policy files, 1 model`: the files that a person must look at, or ""."""
+    named = [plainly_counted(group.count, group.kind) for group in files if group.review]
+    more = f" and {len(named) - most} more kinds" if len(named) > most else ""
+    return ", ".join(named[:most]) + more

@@ -1,0 +1,268 @@
+"""Compares the values of settings, catalog, policies and cluster files before and after a change.
+
+Entries are paired by their names, and objects by their identity, wherever their files lie. An entry that its type can
+read is compared with the defaults filled in, so that a section that is left out counts as what it then means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from neuroscale.catalog.budgets import Budget, CostException
+from neuroscale.catalog.directions import CATALOG_ROWS, DEEP, LEVELS, SETTINGS_ROWS, Direction, Row
+from neuroscale.catalog.loading import entry_of
+from neuroscale.catalog.settings import Settings
+from neuroscale.core.errors import InputError
+from neuroscale.core.units import MIB
+from neuroscale.core.validation import parse
+from neuroscale.core.yaml_io import Path, decode, flow, read_documents
+from neuroscale.gate.changed_files import KINDS, kind_of
+from neuroscale.gate.checks.object_diff import ABSENT, in_words, raw_changes
+from neuroscale.gate.cluster_rows import POLICY_ROWS, rows_of_object
+from neuroscale.gate.merged_change import Change
+from neuroscale.gate.verdict import ChangedValue
+from neuroscale.manifests.objects import read_manifests
+from neuroscale.manifests.quantity import quantity
+from neuroscale.policies.policy_set import POLICY_FILE
+from neuroscale.rendering.platform.files import is_rendered
+from neuroscale.rendering.platform.monitoring import SCRAPE
+from neuroscale.repo.git import TooLargeError
+from neuroscale.repo.layout import ALERT_TESTS, POLICIES
+from neuroscale.repo.snapshot import Snapshot
+
+_MOST_FILES = 500  # that are compared; of the others the verdict says that they are not
+_MOST_BYTES = 4 * MIB  # of the files that are compared
+_MOST_VALUES = 100_000  # of one file
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry or object of a file, as far as it is compared. `subject`: the object's name."""
+
+    file: str
+    value: Any
+    rows: tuple[Row, ...]
+    subject: str = ""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value that differs, and the row that says what that means (None: its direction is not known, or harmless)."""
+
+    file: str
+    subject: str
+    path: Path
+    before: Any
+    after: Any
+    row: Row | None
+
+    @property
+    def listed(self) -> ChangedValue:
+        """The value as the verdict lists it."""
+        words = in_words(self.path, self.before, self.after)
+        return ChangedValue(
+            kind=kind_of(self.file).noun,
+            file=self.file,
+            subject=self.subject,
+            field=words.field,
+            before=words.before,
+            after=words.after,
+            notice=self.row.notice if self.row else "",
+        )
+
+
+def changed_values(change: Change) -> tuple[list[Value], list[str]]:
+    """Every value that differs, in the order of the files, and the paths of the files that cannot be compared."""
+    paths = sorted(filter(is_compared, change.paths), key=lambda path: KINDS.index(kind_of(path)))
+    before, unread = entries_of(change.before, paths[:_MOST_FILES])
+    after, unread_after = entries_of(change.after, paths[:_MOST_FILES])
+    values = list(compared(before, after))
+    return values, [*dict.fromkeys((*unread, *unread_after, *paths[_MOST_FILES:]))]
+
+
+def holds_objects(path: str) -> bool:
+    """Whether a file is one of those that hold a cluster's objects, as rendering writes them."""
+    return is_rendered(path) and path != SCRAPE
+
+
+def is_compared(path: str) -> bool:
+    """Whether a file holds values that are compared."""
+    kind = kind_of(path).entries
+    if kind == "policies":
+        return path.endswith(f"/{POLICY_FILE}")
+    return bool(kind) and path.endswith((".yaml", ".yml", ".json")) and path != ALERT_TESTS
+
+
+def entries_of(snapshot: Snapshot, paths: Iterable[str]) -> tuple[dict[Key, Entry], list[str]]:
+    """The entries of the files that are there, by their names, and the paths of files that cannot be read."""
+    entries: dict[Key, Entry] = {}
+    unread: list[str] = []
+    room = _MOST_BYTES
+    for path in paths:
+        try:
+            data = snapshot.read(path)
+            if data is None:
+                continue
+            room -= len(data)
+            if len(data) > MIB or room < 0:
+                unread.append(path)
+                continue
+            for key, entry in _read(path, data):
+                again = sum(other[: len(key)] == key for other in entries) if key in entries else 0
+                entries[(*key, str(again)) if again else key] = entry
+        except (InputError, TooLargeError):
+            unread.append(path)
+    return entries, unread
+
+
+def _read(path: str, data: bytes) -> Iterator[tuple[Key, Entry]]:
+    kind, text = kind_of(path).entries, decode(data, path)
+    if holds_objects(path):
+        for manifest in read_manifests(data, path):
+            key = ("object", *_place(path), *manifest.identity)
+            yield key, Entry(path, manifest.value, rows_of_object(manifest.kind), manifest.subject)
+        return
+    documents = [document.value for document in read_documents(text, path, _MOST_VALUES)]
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        for number, document in enumerate(documents):
+            yield (kind, path, str(number)), Entry(path, document, rows_of_object(""))
+        return
+    (value,) = documents
+    if kind == "policies":
+        yield (kind, path), Entry(path, _policy(value), POLICY_ROWS)
+    elif kind in ("cluster", "settings"):
+        rows = SETTINGS_ROWS if kind == "settings" else rows_of_object("")
+        yield (kind, path), Entry(path, _typed(kind, text, path, value), rows)
+    else:
+        value = _typed(kind, text, path, value)
+        name = value.get("name") or value.get("cost_center") or path
+        yield (kind, str(path if kind == "exceptions" else name)), Entry(path, value, CATALOG_ROWS[kind])
+
+
+def _place(path: str) -> tuple[str, ...]:
+    """The cluster of a rendered file: each gets an object of the same identity."""
+    parts = path.split("/")
+    return tuple(parts[1:3]) if parts[1] in ("argocd", "clusters", "monitoring") else ()
+
+
+def _typed(kind: str, text: str, path: str, value: dict[str, Any]) -> dict[str, Any]:
+    """The entry with its defaults; `value`, as it is in the file, if its type cannot read it."""
+    try:
+        if kind == "settings":
+            return parse(Settings, text, path).model_dump(mode="json")
+        if kind == "budgets":
+            return parse(Budget, text, path).model_dump(mode="json")
+        if kind == "exceptions" and not path.startswith(f"{POLICIES}/"):
+            return parse(CostException, text, path).model_dump(mode="json")
+        if kind in ("cluster", "exceptions"):
+            return value
+        read = entry_of(kind, text, path).model_dump(mode="json")
+    except InputError:
+        return value
+    if kind == "prices":
+        read["prices"] = {
+            " ".join(
+                filter(None, (f"{price['accelerator']} x {price['count']}", (price["instance"] or {}).get("name")))
+            ): price
+            for price in read["prices"]
+        }
+    return read
+
+
+def _policy(value: dict[str, Any]) -> dict[str, Any]:
+    """A policy with its rules by what they match, so that a matched kind that is left out shows as that."""
+    spec = value.get("spec")
+    constraints = spec.get("matchConstraints") if isinstance(spec, dict) else None
+    rules = constraints.get("resourceRules") if isinstance(constraints, dict) else None
+    if not isinstance(spec, dict) or not isinstance(constraints, dict) or not isinstance(rules, list):
+        return value
+    matched: list[str] = []
+    for rule in rules:
+        parts = [rule.get(name) if isinstance(rule, dict) else None for name in _RULE]
+        if not all(isinstance(part, list) for part in parts):
+            return value
+        groups, versions, resources, operations = parts
+        matched += [
+            f"{operation} {resource}.{group}/{version}"
+            for group in groups or ()
+            for version in versions or ()
+            for resource in resources or ()
+            for operation in operations or ()
+        ]
+    validations = spec.get("validations")
+    expressions = [flow(validation) for validation in validations] if isinstance(validations, list) else validations
+    kept = {key: part for key, part in constraints.items() if key != "resourceRules"}
+    shown = {**spec, "matchConstraints": {**kept, "matched": sorted(set(matched))}, "validations": expressions}
+    return {**value, "spec": shown}
+
+
+_RULE = ("apiGroups", "apiVersions", "resources", "operations")
+
+
+def compared(before: Mapping[Key, Entry], after: Mapping[Key, Entry]) -> Iterator[Value]:
+    """Every value in which the entries differ."""
+    for key in sorted({*before, *after}):
+        old, new = before.get(key), after.get(key)
+        entry = new or old
+        if entry is None:
+            continue
+        sides = old.value if old else ABSENT, new.value if new else ABSENT
+        for path, left, right in raw_changes(*sides):
+            for place, before_it, after_it, row in _judged(path, left, right, entry.rows):
+                yield Value(entry.file, entry.subject, place, before_it, after_it, row)
+
+
+def _judged(path: Path, before: Any, after: Any, rows: tuple[Row, ...]) -> Iterator[tuple[Path, Any, Any, Row | None]]:
+    """The difference with the row that tells of it. A part that is new or gone is split if rows tell of its parts."""
+    gone = after is ABSENT
+    row = next((row for row in rows if row.matches(path) and (gone or row.direction is not Direction.GONE)), None)
+    parts = next((side for side in (before, after) if isinstance(side, dict)), None)
+    whole = row is not None and (row.direction in DEEP or row.direction in (Direction.ADDED, Direction.REMOVED))
+    if path and parts and not whole:
+        inner = [
+            judged
+            for key in parts
+            for judged in _judged((*path, key), _part(before, key), _part(after, key), rows)
+            if judged[3] is not None
+        ]
+        if inner:
+            yield from inner
+            return
+    yield path, before, after, row if row is not None and _tells(row.direction, before, after) else None
+
+
+def _part(side: Any, key: str) -> Any:
+    return side.get(key, ABSENT) if isinstance(side, dict) else ABSENT
+
+
+def _tells(direction: Direction, before: Any, after: Any) -> bool:
+    """Whether a change from one value to the other is one that the direction is about."""
+    if direction is Direction.ANY:
+        return True
+    if direction in (Direction.MORE, Direction.ADDED):
+        return before is ABSENT or (direction is Direction.MORE and after is not ABSENT)
+    if direction in (Direction.FEWER, Direction.GONE, Direction.REMOVED):
+        return after is ABSENT or (direction is Direction.FEWER and before is not ABSENT)
+    if direction is Direction.LEVEL:
+        order = next((levels for levels in LEVELS if before in levels and after in levels), None)
+        return order is None or order.index(after) < order.index(before)
+    old, new_value = _number(before, direction), _number(after, direction)
+    if old is None or new_value is None:
+        return True  # a value that is no number of any kind
+    return new_value < old if direction is Direction.LOWER else new_value > old
+
+
+def _number(value: Any, direction: Direction) -> Decimal | None:
+    if value is ABSENT or value is None:
+        return Decimal("Infinity") if direction is Direction.LIMIT else Decimal("-Infinity")
+    try:
+        if direction is Direction.LATER:
+            return Decimal(date.fromisoformat(str(value)).toordinal())
+        return quantity(value)
+    except ValueError:
+        return None

@@ -1,0 +1,56 @@
+"""Says where overrides contradict the answers of the form, or give a request less than these ask for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from neuroscale.core.plurals import plainly_counted
+from neuroscale.planning.plan import AppliedOverride, Plan
+from neuroscale.request.service_request import Request
+
+_NUMBER = re.compile(r"[0-9]{1,7}")
+
+
+def shortfalls(
+    request: Request, applied: Sequence[AppliedOverride], *, max_model_len: int, replicas: int, each: int
+) -> tuple[str, ...]:
+    """Clauses on users who wait, on requests that vLLM refuses, and on availability; none without overrides.
+
+    `replicas` run, and `each` of them computes so many requests at once. A plan with a shortfall works, and is tight.
+    """
+    if not applied:
+        return ()
+    found = []
+    if waiting := max(0, request.concurrent_users - replicas * each):
+        found.append(
+            f"{replicas} x {plainly_counted(each, 'user')} is less than the {request.concurrent_users} asked for, by "
+            f"the overrides: {waiting} of them wait in the queue at the busiest time"
+        )
+    # A plan that somebody wrote by hand may say anything here; the drift check compares it with the planner's.
+    texts = (one.planned for one in applied if one.field == "max_model_len")
+    planned = next((int(text) for text in texts if _NUMBER.fullmatch(text)), 0)
+    if max_model_len < planned:
+        found.append(
+            f"the context of {max_model_len} tokens is shorter than the {planned} that the longest prompt, the longest "
+            "answer and the chat template need: vLLM refuses such requests"
+        )
+    if request.availability == "high" and replicas < 2:
+        found.append("the form asks for high availability, and one replica answers nothing while its node drains")
+    return tuple(found)
+
+
+def too_short(overridden: int, asked: int, wanted: int, longest: int) -> str:
+    """Why a plan with an overridden context is refused. All are tokens: the context, the longest prompt and answer,
+    these with the chat template, and the most that the model reads."""
+    fix = f"override it with at least {min(wanted, longest)}, or remove it" if asked <= longest else "remove it"
+    told = f"The override of max_model_len is {overridden}, and prompt and answer of the form may have {asked} tokens"
+    return f"{told}: {fix}."
+
+
+def shortfalls_of(request: Request, plan: Plan) -> tuple[str, ...]:
+    """The shortfalls of a plan that is written already; none if it is refused."""
+    if plan.verdict == "refused":
+        return ()
+    each = plan.typical.max_concurrency if plan.typical else plan.max_concurrency
+    return shortfalls(request, plan.overrides, max_model_len=plan.max_model_len, replicas=plan.replicas.min, each=each)

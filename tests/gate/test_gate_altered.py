@@ -1,0 +1,486 @@
+"""What a change alters: each file and value is shown, and a reviewer is told what it loosens, widens or moves."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel
+
+from gate_lab import gate, pristine, rules
+from gate_lab import repository as repository_with_a_service
+from neuroscale.catalog.directions import SETTINGS_ROWS, Notice
+from neuroscale.catalog.settings import Settings
+from neuroscale.core.errors import UntrustedError
+from neuroscale.gate.changed_files import in_words, kind_of
+from neuroscale.gate.changed_values import compared, entries_of, is_compared
+from neuroscale.gate.check import GateResult, begin
+from neuroscale.gate.checks import altered
+from neuroscale.gate.checks.altered import FIXES, AlteredCheck, weaker_test
+from neuroscale.gate.judged_files import GateInput
+from neuroscale.gate.merged_change import find_change, read_change
+from neuroscale.gate.run_state import Run, Subject
+from neuroscale.gate.verdict import ChangedFiles, Outcome, Severity
+from neuroscale.repo.layout import PROTECTED, is_protected
+from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
+from platform_repository import ROOT, copy_platform
+from repositories import Repository
+
+__all__ = ["pristine", "repository_with_a_service"]  # fixtures
+SETTINGS = "platform/settings.yaml"
+POLICY = "policies/allowed-registries/policy.yaml"
+MODEL = "platform/catalog/models/Qwen3-32B.yaml"
+PRICES = "platform/catalog/prices/google-cloud.yaml"
+TEAM = "platform/catalog/teams/team-alpha.yaml"
+TENANCY = "platform/tenancy/team-alpha"
+BUDGET = "platform/catalog/budgets/cc-search.yaml"
+RUNTIME = "platform/serving/runtimes/neuroscale-vllm.yaml"
+EXCEPTION = "policies/exceptions/chat.yaml"
+Edit = Callable[[str], str]
+
+
+def swap(old: str, new: str) -> Edit:
+    def edit(text: str) -> str:
+        assert old in text
+        return text.replace(old, new, 1)
+
+    return edit
+
+
+def told(path: str, edit: Edit) -> set[tuple[str, str, str, str]]:
+    """The notices on an edit of one file of this repository: notice, field, value before and value after."""
+    text = (ROOT / path).read_text()
+    sides = [entries_of(MemorySnapshot({path: one.encode()}), [path]) for one in (text, edit(text))]
+    assert [unread for _, unread in sides] == [[], []]
+    values = [one.listed for one in compared(sides[0][0], sides[1][0])]
+    assert values, "the edit changes no value"
+    return {(one.notice, one.field, one.before or "-", one.after or "-") for one in values if one.notice}
+
+
+@pytest.mark.parametrize(
+    ("path", "edit", "expected"),
+    [
+        (
+            SETTINGS,
+            swap("over_budget: block", 'over_budget: "off"'),
+            ("weaker-rule", "costs.over_budget", "block", "off"),
+        ),
+        (SETTINGS, swap("level: warn", 'level: "off"'), ("weaker-rule", "costs.large_change.level", "warn", "off")),
+        (
+            SETTINGS,
+            swap('usd_a_month: "25000"', 'usd_a_month: "9000000"'),
+            ("weaker-rule", "costs.large_change.usd_a_month", '"25000"', '"9000000"'),
+        ),
+        (SETTINGS, swap("replicas: block", "replicas: warn"), ("weaker-rule", "production.replicas", "block", "warn")),
+        (
+            SETTINGS,
+            swap("longest_days: 366", "longest_days: 3650"),
+            ("weaker-rule", "exceptions.longest_days", "366", "3650"),
+        ),
+        (
+            SETTINGS,
+            swap("environments: [prod]", "environments: []"),
+            ("removed-environment", "production.environments", "prod", "-"),
+        ),
+        (
+            SETTINGS,
+            swap("[google-cloud, google-cloud-machines]", "[google-cloud]"),
+            ("weaker-rule", "environments.dev.price_lists", "google-cloud-machines", "-"),
+        ),
+        (
+            SETTINGS,
+            swap("com/example/neuro", "com/exarnple/neuro"),
+            (
+                "changed-source",
+                "repository.url",
+                "https://github.com/example/neuroscale",
+                "https://github.com/exarnple/neuroscale",
+            ),
+        ),
+        (
+            BUDGET,
+            lambda text: re.sub("monthly_usd: .*", 'monthly_usd: "9000000"', text),
+            ("raised-budget", "monthly_usd", '"40000"', '"9000000"'),
+        ),
+        (
+            TEAM,
+            swap("nvidia.com/gpu: 64", "nvidia.com/gpu: 90000"),
+            ("raised-quota", 'quota.accelerators["nvidia.com/gpu"]', "64", "90000"),
+        ),
+        (TEAM, lambda text: f"{text}group: everyone\n", ("wider-access", "group", "null", "everyone")),
+        (
+            f"{TENANCY}/quota.yaml",
+            swap('gpu: "64"', 'gpu: "90000"'),
+            ("raised-quota", 'spec.hard["requests.nvidia.com/gpu"]', '"64"', '"90000"'),
+        ),
+        (
+            f"{TENANCY}/quota.yaml",
+            swap('    requests.nvidia.com/gpu: "64"\n', ""),
+            ("raised-quota", 'spec.hard["requests.nvidia.com/gpu"]', '"64"', "-"),
+        ),
+        (
+            "platform/argocd/values.yaml",
+            swap("default: role:readonly", "default: role:admin"),
+            ("wider-access", 'configs.rbac["policy.default"]', "role:readonly", "role:admin"),
+        ),
+        (
+            "platform/clusters/charts.yaml",
+            swap("https://charts.jetstack.io", "https://evil.example"),
+            ("changed-source", "charts.cert-manager.repository", "https://charts.jetstack.io", "https://evil.example"),
+        ),
+        (
+            "platform/serving/kyverno.yaml",
+            swap("            - argocd\n", "            - argocd\n            - team-a\n"),
+            ("weaker-policy", "config.webhooks.namespaceSelector.matchExpressions[0].values", "-", "team-a"),
+        ),
+        (POLICY, swap("[Deny]", "[Audit]"), ("weaker-policy", "spec.validationActions", "Deny", "Audit")),
+        (
+            POLICY,
+            swap("[deployments, statefulsets,", "[deployments,"),
+            ("weaker-policy", "spec.matchConstraints.matched", "CREATE statefulsets.apps/v1", "-"),
+        ),
+        (
+            POLICY,
+            swap("failurePolicy: Fail", "failurePolicy: Ignore"),
+            ("weaker-policy", "spec.failurePolicy", "Fail", "Ignore"),
+        ),
+        (
+            MODEL,
+            swap("path: Qwen/", "path: evil/"),
+            ("changed-source", "weights.path", "Qwen/Qwen3-32B", "evil/Qwen3-32B"),
+        ),
+        (
+            "platform/catalog/accelerators/nvidia-h200-141gb.yaml",
+            swap("value: 139.8", "value: 500"),
+            ("moved-fact", "memory_gib.value", "139.8", "500.0"),
+        ),
+        (
+            "platform/catalog/accelerators/nvidia-h200-141gb.yaml",
+            swap("value: 4800", "value: 9600"),
+            ("moved-fact", "bandwidth_gb_s.value", "4800.0", "9600.0"),
+        ),
+        (
+            SETTINGS,
+            swap("price_lists: [google-cloud,", "price_lists: [cheap, google-cloud,"),
+            ("weaker-rule", "environments.dev.price_lists", "-", "cheap"),
+        ),
+        (
+            "platform/argocd/prod/root.yaml",
+            swap("path: policies", "path: elsewhere"),
+            ("changed-source", "spec.source.path", "policies", "elsewhere"),
+        ),
+        (MODEL, swap("hidden_layers: 64", "hidden_layers: 4"), ("moved-fact", "config.num_hidden_layers", "64", "4")),
+        (
+            PRICES,
+            swap('usd: "10.98"', 'usd: "1.098"'),
+            ("lowered-price", 'prices["nvidia-h100-80gb x 1"].usd', '"10.98"', '"1.098"'),
+        ),
+    ],
+)
+def test_a_change_that_loosens_widens_or_moves_something_is_told_with_both_values(
+    path: str, edit: Edit, expected: tuple[str, str, str, str]
+) -> None:
+    assert expected in told(path, edit)
+
+
+@pytest.mark.parametrize(
+    ("path", "edit"),
+    [
+        (SETTINGS, swap("without_price: warn", "without_price: block")),
+        (SETTINGS, swap("longest_days: 366", "longest_days: 30")),
+        (SETTINGS, swap("environments: [prod]", "environments: [dev, prod]")),
+        (SETTINGS, swap("organization: ", "organization: x")),
+        (BUDGET, lambda text: re.sub("monthly_usd: .*", 'monthly_usd: "1"', text)),
+        (f"{TENANCY}/quota.yaml", swap('gpu: "64"', 'gpu: "1"')),
+        (PRICES, swap('usd: "10.98"', 'usd: "20"')),
+        ("platform/catalog/accelerators/nvidia-h200-141gb.yaml", swap("value: 139.8", "value: 100")),
+        (POLICY, swap("resources: [servingruntimes,", "resources: [servingruntimes, trainedmodels,")),
+    ],
+)
+def test_the_other_direction_and_fields_without_one_are_only_listed(path: str, edit: Edit) -> None:
+    assert told(path, edit) == set()
+
+
+def test_a_section_that_is_left_out_counts_as_what_it_then_means() -> None:
+    def without_rules(text: str) -> str:
+        return re.sub(r"(?ms)^production:\n.*?(?=^certificates:)", "", text)
+
+    found = {(notice, field) for notice, field, _, _ in told(SETTINGS, without_rules)}
+    assert ("weaker-rule", "production.disruption_budget") in found
+    assert ("removed-environment", "production.environments") in found
+
+
+def test_an_expression_of_a_policy_that_changes_is_told_and_one_that_goes_is_weaker() -> None:
+    more = told(POLICY, swap("size(variables.foreign) == 0", "size(variables.foreign) == 0 || true"))
+    assert [(notice, field) for notice, field, *_ in more] == [("changed-policy", "spec.validations")]
+    allowed = told(POLICY, swap("'docker.io/vllm/'", "'docker.io/'"))
+    assert [(notice, field) for notice, field, *_ in allowed] == [
+        ("changed-policy", "spec.variables.allowed.expression")
+    ]
+    gone = told(POLICY, lambda text: text[: text.rindex("    - expression:")])
+    assert [(notice, field) for notice, field, *_ in gone] == [("weaker-policy", "spec.validations")]
+
+
+# The fields of the settings in which no direction is the dangerous one, or which other checks judge.
+WITHOUT_A_DIRECTION = {
+    "schema_version",
+    "organization",
+    *(
+        f"environments * {name}"
+        for name in (
+            *("cluster", "accelerators", "models hub", "models store_kind", "models throughput_mib_s", "token_secret"),
+            *("prometheus", "opencost", "default_availability", "node_selector", "certainty", "typical_share"),
+        )
+    ),
+}
+
+
+def fields(model: type[BaseModel], place: str = "") -> Iterator[str]:
+    """The places of a model's values, as rows name them; `*` is a name that the file chooses."""
+    for name, field in model.model_fields.items():
+        hint, here = field.annotation, f"{place} {name}".strip()
+        if get_origin(hint) is dict:
+            here, hint = f"{here} *", get_args(hint)[1]
+        inner = [one for one in (hint, *get_args(hint)) if isinstance(one, type) and issubclass(one, BaseModel)]
+        if inner:
+            for one in inner:
+                yield from fields(one, here)
+        else:
+            yield here
+
+
+def test_every_setting_has_a_direction_or_is_named_as_one_without() -> None:
+    places = set(fields(Settings))
+    assert "costs over_budget" in places
+    unknown = {
+        place
+        for place in places
+        if not any(row.matches(tuple(place.split())) for row in SETTINGS_ROWS)
+        and not any(place == one or place.startswith(f"{one} ") for one in WITHOUT_A_DIRECTION)
+    }
+    assert unknown == set(), "add a row to SETTINGS_ROWS, or name the field here"
+
+
+def test_every_notice_has_its_advice_in_the_order_of_its_danger() -> None:
+    assert list(FIXES) == list(Notice)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("def test_a():\n    assert f()\n", None, "is removed"),
+        (
+            "def test_a():\n    assert f()\n    assert g()\n",
+            "def test_a():\n    pass\n",
+            "is shorter: test_a from 3 lines to 2",
+        ),
+        ("def test_a(): ...\ndef test_b(): ...\n", "def test_a(): ...\n", "no longer has test_b"),
+        (
+            "def test_a(\n    b: int,\n) -> None:\n    f(b)\n    g(b)\n",
+            "def test_a(\n    b: int,\n) -> None:\n    pass\n\n\nX = 1\nY = 2\n",
+            "is shorter: test_a from 5 lines to 4",
+        ),
+        ("def test_a():\n    assert f()\n", "def test_a():\n    assert_(f())\n", "has fewer assertions: 0 of 1"),
+        ("def test_a(): ...\n", "@pytest.mark.skip\ndef test_a(): ...\n", "skips more than before"),
+        ("a: 1\n---\nb: 2\n", "a: 1\n", "is shorter: from 3 lines to 1"),
+        ("def test_a():\n    # why\n\n    f()\n", "def test_a():\n    f()\n    g()\n", ""),
+    ],
+)
+def test_a_test_that_is_gone_shorter_or_skipped_is_told(before: str, after: str | None, expected: str) -> None:
+    assert weaker_test(before, after) == expected
+
+
+def test_every_protected_path_is_of_a_kind_that_a_person_must_look_at() -> None:
+    for place in (*PROTECTED, "docs/.venv/"):
+        path = f"{place}README.md" if place.endswith("/") else place
+        assert is_protected(path)
+        assert kind_of(path).review, path
+    assert kind_of("pytest.ini").review
+    assert {kind_of(path).noun for path in ("README.md", "docs/gate.md", "manifests/README.md")} == {"document"}
+
+
+def test_every_file_of_this_repository_that_holds_values_can_be_compared() -> None:
+    snapshot = FolderSnapshot(ROOT)
+    paths = [one.path for one in snapshot.entries("platform", "policies") if is_compared(one.path)]
+    entries, unread = entries_of(snapshot, paths)
+    assert unread == []
+    assert {key[0] for key in entries} >= {"object", "policies", "settings", "models", "prices", "teams", "budgets"}
+
+
+# Changes of a whole platform.
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
+    """The platform's files, policies and smoke tests of this repository as one commit."""
+    root = copy_platform(tmp_path_factory.mktemp("altered") / "repository")
+    for folder in ("policies", "smoke-tests"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__", ".*_cache"))
+    made = Repository(root)
+    made.commit({}, "base")
+    yield made
+    made.git.close()
+
+
+def altered_by(base: Repository, files: Mapping[str, bytes | str | None]) -> tuple[GateResult, Run]:
+    """What the check says of a change of these files."""
+    commit = base.run("rev-parse", "HEAD")
+    try:
+        base.commit(dict(files))
+        change = find_change(base.git, commit, "HEAD")
+        run = Run(Subject(read_change(change), list, change.before, change), date(2026, 11, 21), Path())
+        result = begin(AlteredCheck(), run)()
+    finally:
+        base.run("reset", "--quiet", "--hard", commit)
+    assert result is not None
+    assert result.check.outcome in (Outcome.PASSED, Outcome.FINDINGS), result.check.detail
+    return result, run
+
+
+def notices(result: GateResult) -> list[tuple[str, str, str]]:
+    return [(one.rule, one.file, one.message) for one in result.findings if one.severity is Severity.NOTICE]
+
+
+def test_download_sources_of_all_models_that_move_are_one_notice_and_each_stands_in_the_artifact(
+    base: Repository,
+) -> None:
+    moved = {}
+    for path in sorted((base.root / "platform/catalog/models").glob("*.yaml")):
+        text = re.sub(r"(?m)^(  path: )[^/\n]+/", r"\1evil/", path.read_text())
+        if text != path.read_text():
+            moved[path.relative_to(base.root).as_posix()] = text
+    result, run = altered_by(base, moved)
+    ((rule, folder, message),) = notices(result)
+    assert (rule, folder) == ("changed-source", "platform/catalog/models")
+    assert message.startswith(f"{len(moved)} models, weights.path: `Qwen` (")
+    assert "→ `evil`: " in message
+    assert run.altered is not None
+    assert {one.file for one in run.altered.values if one.after and one.after.startswith("evil/")} == set(moved)
+    assert [(one.kind, one.count, one.protected) for one in run.altered.files] == [("model", len(moved), 0)]
+    assert in_words(run.altered.files) == f"{len(moved)} models"
+
+
+def test_a_policy_that_is_removed_is_one_notice_whatever_else_of_its_folder_goes(base: Repository) -> None:
+    folder = base.root / "policies/allowed-registries"
+    gone = {path.relative_to(base.root).as_posix(): None for path in folder.rglob("*") if path.is_file()}
+    result, run = altered_by(base, gone)
+    assert notices(result) == [("removed-policy", POLICY, "the policy file is removed")]
+    assert run.altered is not None
+    assert {one.change for kind in run.altered.files for one in kind.files} == {"removed"}
+
+
+def test_shorter_tests_of_policies_and_smoke_tests_are_told(base: Repository) -> None:
+    bad = (base.root / "policies/allowed-registries/bad.yaml").read_text()
+    result, _ = altered_by(
+        base,
+        {
+            "policies/allowed-registries/bad.yaml": bad[: len(bad) // 2],
+            "smoke-tests/test_security.py": "def test_security() -> None:\n    pass\n",
+        },
+    )
+    assert {(rule, file) for rule, file, _ in notices(result)} == {
+        ("weaker-test", "policies/allowed-registries/bad.yaml"),
+        ("weaker-test", "smoke-tests/test_security.py"),
+    }
+
+
+def test_an_exception_that_is_new_is_told(base: Repository) -> None:
+    result, _ = altered_by(base, {EXCEPTION: "schema_version: 1\npolicy: non-root\n"})
+    ((rule, file, message),) = notices(result)
+    assert (rule, file) == ("new-exception", EXCEPTION)
+    assert "non-root" in message
+
+
+def test_what_cannot_be_compared_is_told_and_an_unreadable_object_of_a_cluster_is_refused(base: Repository) -> None:
+    result, _ = altered_by(base, {SETTINGS: "a: [\n", f"{TENANCY}/quota.yaml": "a: [\n"})
+    assert ("not-compared", "platform") in {(rule, file) for rule, file, _ in notices(result)}
+    assert [(one.rule, one.file) for one in result.findings if one.severity is Severity.ERROR] == [
+        ("unreadable", f"{TENANCY}/quota.yaml")
+    ]
+
+
+@pytest.mark.parametrize("paths", [0, 1])
+def test_files_beyond_the_bound_are_told_as_not_compared(
+    base: Repository, monkeypatch: pytest.MonkeyPatch, paths: int
+) -> None:
+    monkeypatch.setattr("neuroscale.gate.changed_values._MOST_FILES", paths)
+    budget = (base.root / BUDGET).read_text().replace('"40000"', '"9000000"')
+    prices = (base.root / PRICES).read_text().replace('"10.98"', '"1.098"')
+    result, _ = altered_by(base, {BUDGET: budget, PRICES: prices})
+    found = [rule for rule, _, _ in notices(result)]
+    assert found == (["not-compared"] if paths == 0 else ["raised-budget", "not-compared"])  # the budget comes first
+
+
+def test_objects_of_clusters_are_handed_to_the_checks_of_schemas_and_policies(base: Repository) -> None:
+    quota = (base.root / f"{TENANCY}/quota.yaml").read_text()
+    gateway = (base.root / "platform/clusters/gke/gateway.yaml").read_text()
+    files = {f"{TENANCY}/quota.yaml": f"{quota}\n", "platform/clusters/gke/gateway.yaml": f"{gateway}\n"}
+    _, run = altered_by(base, files)
+    assert {one.kind for one in run.applied} == {"ResourceQuota", "LimitRange"}
+    assert run.judged == []
+
+
+def test_a_weakening_that_the_comparison_does_not_see_makes_the_gate_untrusted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(altered, "compared", lambda *_: [])
+    with pytest.raises(UntrustedError, match="did not tell of its tripwire"):
+        altered._caught()
+
+
+def test_a_run_over_plain_paths_has_nothing_to_compare() -> None:
+    run = Run(Subject(GateInput(FolderSnapshot(ROOT)), list, FolderSnapshot(ROOT)), date(2026, 11, 21), Path())
+    assert begin(AlteredCheck(), run)() is None
+    assert in_words([ChangedFiles(kind="document", review=False, count=1, protected=0, files=())]) == ""
+
+
+# The whole gate.
+
+
+@pytest.mark.tools
+def test_a_change_to_anything_but_a_service_is_shown_at_the_top_and_never_nothing_to_check(
+    repository_with_a_service: Repository,
+) -> None:
+    repository = repository_with_a_service
+    commit = repository.run("rev-parse", "HEAD")
+
+    def edited(path: str, *edits: Edit) -> dict[str, Any]:
+        text = (repository.root / path).read_text()
+        for edit in edits:
+            text = edit(text)
+        return {path: text}
+
+    repository.commit(
+        {
+            **edited("platform/argocd/values.yaml", swap("role:readonly", "role:admin")),
+            **edited("platform/clusters/gke/cert-manager.yaml", swap("https://charts.jetstack.io", "https://evil.example")),
+            **edited(f"{TENANCY}/quota.yaml", swap('gpu: "64"', 'gpu: "90000"'), swap('cpu: "512"', "cpu: many")),
+            **edited(f"{TENANCY}/namespace.yaml", swap("metadata:\n", "metadata:\n  title: Alpha\n")),
+            **edited(RUNTIME, swap("vllm-openai:v0.32.0", "vllm-openai:latest")),
+            **edited(f"{TENANCY}/access.yaml", swap("name: team-alpha\n", "name: system:authenticated\n")),
+            "smoke-tests/test_security.py": "def test_security() -> None:\n    pass\n",
+            ".github/CODEOWNERS": "* @example/anybody\n",
+        }
+    )  # fmt: skip
+    verdict = gate(repository, base=commit, only_read_head=True, server=True)
+    # Also without the platform check, objects of clusters are judged like those of services.
+    policy, server = "policy/no-mutable-image-tags", "server/refused"
+    assert rules(verdict) == {"platform/not-rendered", "schema/invalid", policy, server}
+    told = {item["rule"]: item for item in verdict["findings"] if item["gate"] == "change"}
+    assert set(told) == {"wider-access", "changed-source", "raised-quota", "weaker-test"}
+    assert [one["kind"] for one in verdict["altered"]["files"]] == ["owners file", "cluster file", "smoke test"]
+    comment = (repository.root.parent / "verdict.md").read_text()
+    assert comment.index("### Look at this first") < comment.index("### Findings")
+    assert "Beside services, the change touches 1 owners file, 6 cluster files, 1 smoke test, 8 of them" in comment
+
+    repository.run("reset", "--quiet", "--hard", commit)
+    repository.commit({**edited("platform/argocd/values.yaml", swap("role:readonly", "role:admin"))})
+    verdict = gate(repository, base=commit)
+    assert verdict["exit_status"] == 0
+    assert verdict["headline"] == "Passed: no service differs, and a person must look at 1 cluster file"
+    assert rules(verdict, "notice") == {"change/wider-access"}
