@@ -248,7 +248,7 @@ def test_catalog_entries_that_nothing_uses_are_named(platform: Repository) -> No
     ],
 )
 def test_nothing_is_rendered_where_nothing_of_the_kind_changed(platform: Repository, path: str, runs: bool) -> None:
-    change = Change(platform.git, "", "", "", (path,))
+    change = Change(platform.git, "", "", "", {path: "M"})
     assert touches_rendering(change) is runs
     # Code of a change does not run, so what it would render is not known.
     assert len(list(effects.unseen(change))) == path.startswith("src/")

@@ -45,10 +45,11 @@ class Clone:
     @property
     def fetch_line(self) -> str:
         """The command that fetches what Argo CD reads: of the remote with its address, else of the address itself."""
-        remotes = self._remotes()
-        if not self._source or (remotes and _address(self._urls().get(remotes[0], "")) == _address(self._source)):
-            return shlex.join(["git", "fetch", *remotes[:1]])
-        return shlex.join(["git", "fetch", self._source, self._branch])
+        urls = self._urls()
+        remotes = self._that_argo_cd_reads(urls) if self._source else [name for name in ("origin",) if name in urls]
+        if self._source and not remotes:
+            return shlex.join(["git", "fetch", self._source, self._branch])
+        return shlex.join(["git", "fetch", *remotes[:1]])
 
     def close(self) -> None:
         """End git's child process."""
@@ -125,9 +126,13 @@ class Clone:
 
     def _remotes(self) -> list[str]:
         """The names of the remotes: the one that Argo CD reads, then origin."""
-        remotes = self._urls()
-        same = [name for name, url in remotes.items() if self._source and _address(url) == _address(self._source)]
-        return [*same, *(name for name in ("origin",) if name in remotes and name not in same)]
+        urls = self._urls()
+        same = self._that_argo_cd_reads(urls)
+        return [*same, *(name for name in ("origin",) if name in urls and name not in same)]
+
+    def _that_argo_cd_reads(self, urls: dict[str, str]) -> list[str]:
+        """The names of the remotes with the address that Argo CD reads; none if that is not known."""
+        return [name for name, url in urls.items() if self._source and _address(url) == _address(self._source)]
 
     def _urls(self) -> dict[str, str]:
         """The addresses of the remotes, by name."""

@@ -135,9 +135,12 @@ def _differing(services: Iterable[Service], prices: Prices) -> Iterator[_Compare
     """
     for service in services:
         sides = [_compared([service], one)[0] for one in prices.sides]
-        if any(one.before != one.after for one in sides):
-            after = priced(service.after, service.environment, prices)
-            yield sides[0] if prices.base is None else _Compared(service, sides[0].before, after)
+        if not any(one.before != one.after for one in sides):
+            continue
+        if prices.base is None:
+            yield sides[0]
+        else:
+            yield _Compared(service, sides[0].before, priced(service.after, service.environment, prices))
 
 
 def priced(side: Side, environment: str, prices: Prices) -> Priced:

@@ -76,25 +76,25 @@ def price_workload(
     The base's catalog says which cost centre pays for a namespace that it knows. Raises ValueError, with the reason, if
     no part has a price on either side.
     """
+    centers = [_team_center(workload.namespace, side.catalog) for side in prices.sides]
+    center = workload.cost_center or next((name for name in centers if name != NO_COST_CENTER), NO_COST_CENTER)
     priced: list[tuple[WorkloadCost, list[Unpriced], frozenset[Used]]] = []
     reasons: list[ValueError] = []
     for side in prices.sides:
         try:
-            priced.append(_price_at(workload, environment, side))
+            priced.append(_price_at(workload, center, environment, side))
         except ValueError as error:
             reasons.append(error)
     if not priced:
         raise reasons[-1]
     cost, missing, _ = max(priced, key=lambda one: (one[0].monthly.max, one[0].monthly.min, one[0].hourly))
-    centers = [_team_center(workload.namespace, side.catalog) for side in prices.sides]
-    center = workload.cost_center or next((name for name in centers if name != NO_COST_CENTER), NO_COST_CENTER)
-    return cost.model_copy(update={"cost_center": center}), missing, frozenset().union(*(used for *_, used in priced))
+    return cost, missing, frozenset().union(*(used for *_, used in priced))
 
 
 def _price_at(
-    workload: Workload, environment: str, prices: Prices
+    workload: Workload, center: str, environment: str, prices: Prices
 ) -> tuple[WorkloadCost, list[Unpriced], frozenset[Used]]:
-    """What `price_workload` gives, by the prices of one side."""
+    """What `price_workload` gives, by the prices of one side, for the cost centre `center`."""
     if environment not in prices.environments:
         where = f"manifests/{environment}" if environment else "its folder"
         raise ValueError(f"the settings do not name {where} as an environment, so no price list applies to it")
@@ -108,7 +108,7 @@ def _price_at(
         raise ValueError(f"its numbers are beyond {_LARGEST:,}, so they cannot be meant")
     cost = WorkloadCost(
         subject=workload.subject,
-        cost_center=workload.cost_center or _team_center(workload.namespace, prices.catalog),
+        cost_center=center,
         replicas_min=workload.bounds.fewest,
         replicas_max=workload.bounds.most,
         accelerator=", ".join(sorted({name for _, _, _, name, _ in pods if name})),

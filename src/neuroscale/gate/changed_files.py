@@ -87,9 +87,6 @@ def kind_of(path: str) -> FileKind:
 
 def changed_files(change: Change) -> tuple[ChangedFiles, ...]:
     """Every path that the change touches, by its kind; of each kind at most a bounded number is listed."""
-    options = ("-r", "-z", "--no-renames", "--name-status", "--ignore-submodules=none")
-    records = change.git.records("diff-tree", *options, change.base, change.tree)
-    states = dict(zip(records[1::2], records[::2], strict=True))
     files: dict[FileKind, list[str]] = {}
     for path in change.paths:
         files.setdefault(kind_of(path), []).append(path)
@@ -100,7 +97,7 @@ def changed_files(change: Change) -> tuple[ChangedFiles, ...]:
             count=len(paths),
             protected=sum(map(is_protected, paths)),
             files=tuple(
-                ChangedFile(path=path, change=_STATES.get(states.get(path, ""), "changed"))  # type: ignore[arg-type]
+                ChangedFile(path=path, change=_STATES.get(change.states[path], "changed"))  # type: ignore[arg-type]
                 for path in paths[:_MOST_PATHS]
             ),
         )

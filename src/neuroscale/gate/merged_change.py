@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 from neuroscale.core.errors import InputError, Problem, UntrustedError
 from neuroscale.gate.checks.secrets import LARGEST_TEXT, Text
@@ -34,13 +34,19 @@ MERGED_WITHIN = 120.0
 
 @dataclass(frozen=True)
 class Change:
-    """`base` and `head` are commits, `tree` the merge result; `paths` every path that differs from base."""
+    """`base` and `head` are commits, `tree` the merge result; `states` has git's letter for each path that differs from
+    base: `A` for an added one, `D` for a removed one, another for any other."""
 
     git: Git
     base: str
     head: str
     tree: str
-    paths: tuple[str, ...]
+    states: Mapping[str, str] = field(hash=False)
+
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """Every path that differs from base."""
+        return tuple(self.states)
 
     @property
     def before(self) -> GitSnapshot:
@@ -83,9 +89,10 @@ def find_change(git: Git, base: str, head: str) -> Change:
     base_commit, head_commit = git.commit(base, "--base"), git.commit(head, "--head")
     tree = _merged_tree(git, base_commit, head_commit)
     # Otherwise a .gitmodules of the change could leave out its own submodules.
-    options = ("-r", "-z", "--no-renames", "--name-only", "--ignore-submodules=none")
-    paths = git.records("diff-tree", *options, base_commit, tree)
-    return Change(git, base_commit, head_commit, tree, tuple(paths))
+    options = ("-r", "-z", "--no-renames", "--name-status", "--ignore-submodules=none")
+    records = git.records("diff-tree", *options, base_commit, tree)
+    states = dict(zip(records[1::2], records[::2], strict=True))
+    return Change(git, base_commit, head_commit, tree, states)
 
 
 def _merged_tree(git: Git, base: str, head: str) -> str:

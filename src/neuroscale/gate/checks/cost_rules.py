@@ -21,6 +21,7 @@ from neuroscale.core.plurals import counted
 from neuroscale.costs.bill import BudgetUse, CostChange
 from neuroscale.costs.large_change import without_a_bill_before
 from neuroscale.costs.platform import NAME, OWN
+from neuroscale.costs.pricing import Prices
 from neuroscale.costs.rules import CenterTotal, CostFinding, judge_costs, list_exceptions
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding
 from neuroscale.gate.checks.catalog import GATE as CATALOG_CHECK
@@ -105,11 +106,14 @@ class CostCheck(GateCheck):
             budgets = load_budgets(run.judge.snapshot)
         except InputError as error:
             raise UntrustedError(f"the base's budgets cannot be read: {error}") from error
+        prices = deciding_prices(run.judge, run.after)
         touched = _amounts(self._judged) if self._judged else {}
         totals: Mapping[str, CenterTotal] = {}
         if self._rules.over_budget != "off":
             totals = (
-                _totals(run, self._judged, touched, budgets) if self._judged else _totals_at_new_prices(run, budgets)
+                _totals(run, self._judged, touched, budgets, prices)
+                if self._judged
+                else _totals_at_new_prices(run, budgets)
             )
             self._without_budget = sorted(set(touched) - {OWN, *budgets.budgets})
         if run.cost:
@@ -119,7 +123,6 @@ class CostCheck(GateCheck):
             # What the change's own prices do not know after it, and what the base's did not know before it.
             past = [one for one in judged.unpriced if one.side == "before" and one not in run.cost.unpriced]
             judged = judged.model_copy(update={"unpriced": (*run.cost.unpriced, *past)})
-        prices = deciding_prices(run.judge, run.after)
         longest = run.longest_days
         rules = judge_costs(judged, totals, self._rules, budgets, run.today, longest, prices.free)
         findings = [_finding(one) for one in (*rules, *self._of_both_sides(run))]
@@ -170,14 +173,13 @@ def _amounts(cost: CostChange) -> dict[str, tuple[Decimal, Decimal]]:
 
 
 def _totals(
-    run: Run, cost: CostChange, touched: Mapping[str, tuple[Decimal, Decimal]], budgets: Budgets
+    run: Run, cost: CostChange, touched: Mapping[str, tuple[Decimal, Decimal]], budgets: Budgets, prices: Prices
 ) -> Mapping[str, CenterTotal]:
     """The totals of the cost centres that have a budget and that the change touches."""
     centers = sorted(center for center in touched if center in budgets.budgets)
     if not centers:
         return {}
     folders = {f"{MANIFESTS}/{'/'.join(filter(None, (one.environment, one.name)))}" for one in cost.services}
-    prices = deciding_prices(run.judge, run.after)
     services = RepositoryCosts(run.given.snapshot, folders)
     others = services.by_center(prices, centers)
     others_before = others if prices.base is None else services.by_center(prices.base, centers)
