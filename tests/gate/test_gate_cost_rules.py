@@ -530,6 +530,17 @@ def test_a_budget_that_no_team_has_is_a_finding_of_the_catalogs_check(tmp_path: 
         assert any(said in one.message for one in findings), (said, findings)
 
 
+def test_a_copy_of_an_accelerator_is_a_finding_since_it_takes_the_price_from_both(tmp_path: Path) -> None:
+    for folder in ("platform/catalog", "templates"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    shutil.copyfile(ROOT / SETTINGS, tmp_path / SETTINGS)
+    folder = tmp_path / "platform/catalog/accelerators"
+    text = (folder / "nvidia-l4.yaml").read_text()
+    (folder / "copy.yaml").write_text(text.replace("name: nvidia-l4", "name: copy"))
+    findings, _ = load_platform(PlatformSources(FolderSnapshot(tmp_path)))
+    assert [one.rule for one in findings if "also asks for" in one.message] == ["disagreement"]
+
+
 def test_blobs_are_read_in_bulk_and_what_is_none_is_left_out(repository: Repository) -> None:
     repository.commit({"a.txt": "one\n", "b.txt": b"\0two", "empty.txt": ""})
     snapshot = GitSnapshot(repository.git, "main")
