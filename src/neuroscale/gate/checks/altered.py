@@ -18,9 +18,10 @@ from neuroscale.catalog.directions import Notice
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.plurals import counted, noun_for
 from neuroscale.core.units import MIB
-from neuroscale.gate.changed_files import KINDS, changed_files, kind_of
+from neuroscale.gate.changed_files import KINDS, OWNERS, changed_files, kind_of
 from neuroscale.gate.changed_values import Value, changed_values, compared, entries_of, holds_objects
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding, problem_findings
+from neuroscale.gate.checks.git_attributes import changed_lines
 from neuroscale.gate.verdict import CHANGE_CHECK, Alterations, ChangedValue, Finding, Severity
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.policies.policy_set import POLICY_FILE
@@ -79,7 +80,7 @@ class AlteredCheck(GateCheck):
         caught = _caught()
         files = changed_files(change)
         values, unread = changed_values(change)
-        findings = [*_notices_of(values), *_not_compared(unread), *_weaker_tests(change)]
+        findings = [*_notices_of(values), *_other_owners(change), *_not_compared(unread), *_weaker_tests(change)]
         objects, faults = _cluster_objects(change)
         known = run.schemas().kinds if objects else {}
         for manifest in objects:
@@ -164,6 +165,14 @@ def _notice(notice: Notice, file: str, message: str, subject: str = "") -> Findi
     return finding.model_copy(update={"subject": subject})
 
 
+def _other_owners(change: Change) -> Iterator[Finding]:
+    """A notice for each file that says who must approve a change. Of its lines, the last that matches a path counts."""
+    for path in change.paths:
+        if kind_of(path) is OWNERS:
+            message = f"decides who must approve a change, and changes: {changed_lines(change, path)}"
+            yield _notice(Notice.WIDER_ACCESS, path, message)
+
+
 def _not_compared(paths: Sequence[str]) -> Iterator[Finding]:
     if paths:
         more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
@@ -193,8 +202,10 @@ def _cluster_objects(change: Change) -> tuple[list[Manifest], list[Finding]]:
 # Tests.
 
 _TEST = re.compile(r"([ \t]*)(?:async )?def (test_\w+)")
-_DEMANDS = re.compile(r"\b(?:assert|raises)\b")
-_SKIPPED = re.compile(r"\b(?:skip|skipif|xfail|importorskip)\b")
+_DEMANDS = re.compile(r"\b(?:assert(?! *(?:True|1)\b)|raises)\b")
+_SKIPPED = re.compile(
+    r"\b(?:skip|skipif|xfail|importorskip|collect_ignore\w*|pytest_(?:ignore_collect|collection\w*))\b"
+)
 
 
 def _weaker_tests(change: Change) -> Iterator[Finding]:
