@@ -302,6 +302,13 @@ def test_a_new_price_beside_another_of_the_same_accelerator_is_told_and_an_appli
     assert {one.listed.notice for one in compared(before, {})} == {"changed-source"}
 
 
+def test_a_new_environment_is_one_notice() -> None:
+    def another(text: str) -> str:
+        return text + text[text.index("  prod:\n") :].replace("  prod:", "  lab:", 1)
+
+    assert [(notice, field) for notice, field, *_ in told(SETTINGS, another)] == [("wider-access", "environments.lab")]
+
+
 def test_a_section_that_is_left_out_counts_as_what_it_then_means() -> None:
     def without_rules(text: str) -> str:
         return re.sub(r"(?ms)^production:\n.*?(?=^certificates:)", "", text)
@@ -496,6 +503,17 @@ def test_another_owner_of_files_is_told_with_the_lines_that_differ(base: Reposit
     assert (rule, file) == ("wider-access", ".github/CODEOWNERS")
     assert "+ '/policies/ @example/platform-owners'" in new
     assert repeated.endswith("and changes: + '* @example/service-owners'")
+
+
+def test_many_harmless_new_objects_do_not_hide_another(base: Repository) -> None:
+    def new(version: str, kind: str, name: str) -> str:
+        return f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: {name}, namespace: team-alpha}}\n---\n"
+
+    many = "".join(new("networking.k8s.io/v1", "NetworkPolicy", f"a{number}") for number in range(30))
+    text = many + new("rbac.authorization.k8s.io/v1", "RoleBinding", "zz") + new("v1", "LimitRange", "few")
+    result, _ = altered_by(base, {f"{TENANCY}/more.yaml": text})
+    told = [(one.rule, one.subject) for one in result.findings if one.severity is Severity.NOTICE]
+    assert told == [("wider-access", ""), ("wider-access", "RoleBinding team-alpha/zz")]
 
 
 def test_an_exception_that_is_new_is_told(base: Repository) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -347,6 +348,18 @@ def test_a_change_cannot_make_its_own_services_cheap(
     usd = monthly(HOURLY, 9) + (POD if rule == "over-budget" else 0)
     assert f"{usd:,.2f} USD" in errors(result)[rule].replace("+", "")
     assert result.check.outcome is Outcome.FINDINGS
+
+
+@pytest.mark.parametrize("lists", [[], ["cheap"]], ids=["no list", "a list of its own"])
+def test_a_new_environment_is_no_way_around_a_budget(repository: Repository, tmp_path: Path, lists: list[str]) -> None:
+    """Its price list is the change's own, so the base's lists for such clusters count, too."""
+    repository.commit({BUDGET: budget(f"{8 * POD:.2f}")})
+    value = yaml.safe_load(settings(**ALL_BLOCK))
+    value["environments"]["lab"] = {**deepcopy(value["environments"]["dev"]), "price_lists": lists}
+    cheap = _cheaper((repository.root / PRICES).read_text()).replace("name: google-cloud", "name: cheap")
+    files = {SETTINGS: yaml.safe_dump(value, sort_keys=False), "platform/catalog/prices/cheap.yaml": cheap}
+    result, _ = check(repository, tmp_path, {**new(replicas=9, environment="lab"), **files})
+    assert f"{monthly(HOURLY, 9) + POD:,.2f} USD" in errors(result)["over-budget"]
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["a dearer price", "a first price"])

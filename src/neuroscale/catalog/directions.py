@@ -99,6 +99,7 @@ SETTINGS_ROWS: tuple[Row, ...] = (
     *_rows(Notice.WEAKER_RULE, Direction.LEVEL, "costs *", "production *"),
     *_rows(Notice.CHANGED_SOURCE, Direction.ANY, "repository", "registry", "domain", "certificates", "tool_bundle"),
     *_rows(Notice.REMOVED_ENVIRONMENT, Direction.REMOVED, "environments *"),
+    *_rows(Notice.WIDER_ACCESS, Direction.ADDED, "environments *"),
     # A cheaper list that comes first lowers every price, too.
     *_rows(Notice.WEAKER_RULE, Direction.ANY, "environments * price_lists"),
     *_rows(Notice.WEAKER_RULE, Direction.HIGHER, "environments * max_replicas", "environments * max_cpu_per_pod"),

@@ -103,11 +103,13 @@ _EVERY_OBJECT = (
     Row("** resourceFiltersExclude", Direction.FEWER, Notice.WEAKER_POLICY),
     Row("** features", Direction.ANY, Notice.CHANGED_POLICY),
     Row("** failurePolicy", Direction.LEVEL, Notice.WEAKER_POLICY),
-    # Argo CD applies everything in these folders with all rights.
-    Row("", Direction.ADDED, _ACCESS),
 )
 
 
 def rows_of_object(kind: str) -> tuple[Row, ...]:
     """The rows of an object of a cluster by its kind, and of the sources that it is rendered from ("")."""
-    return (*(_BY_KIND.get(kind, ()) if kind else _SOURCES_OF_CHARTS), *_EVERY_OBJECT)
+    if not kind:
+        return (*_SOURCES_OF_CHARTS, *_EVERY_OBJECT)
+    # Argo CD applies whatever is new in these folders, with all rights. Two kinds only limit what others may.
+    new = () if kind in ("ResourceQuota", "LimitRange") else (Row("", Direction.ADDED, _ACCESS),)
+    return (*_BY_KIND.get(kind, ()), *_EVERY_OBJECT, *new)

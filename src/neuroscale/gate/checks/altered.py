@@ -111,12 +111,16 @@ def _listed(values: Sequence[Value]) -> Iterator[ChangedValue]:
 
 
 def _notices_of(values: Iterable[Value]) -> Iterator[Finding]:
-    """A notice for each value that loosens, widens or moves something; one for many of the same place."""
-    groups: dict[tuple[Notice, str, str], list[Value]] = {}
+    """A notice for each value that loosens, widens or moves something; one for many of the same place and kind.
+
+    By the kind of object, so that many harmless ones do not hide another.
+    """
+    groups: dict[tuple[Notice, str, str, str], list[Value]] = {}
     for value in values:
         if value.row is not None:
-            groups.setdefault((value.row.notice, value.row.place, kind_of(value.file).noun), []).append(value)
-    for (notice, _, noun), group in groups.items():
+            key = value.row.notice, value.row.place, kind_of(value.file).noun, value.subject.partition(" ")[0]
+            groups.setdefault(key, []).append(value)
+    for (notice, _, noun, _), group in groups.items():
         entries = dict.fromkeys(value.subject or value.file.rpartition("/")[2].removesuffix(".yaml") for value in group)
         if len(entries) <= _FEW and len(group) <= _MANY:
             for value in group:
