@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from neuroscale.core.plurals import counted
 from neuroscale.gate.verdict import Alterations, ChangedFile, ChangedValue, Finding
@@ -28,6 +29,13 @@ def alert(finding: Finding, name: Escape, prose: Escape) -> str:
     """A notice that a reviewer must see first, on one line."""
     subject = f" · {name(finding.subject)}" if finding.subject else ""
     return f"{prose(finding.rule.replace('-', ' '))} · {name(finding.file)}{subject} · {prose(finding.message)}"
+
+
+def rest(alerts: Sequence[Finding], prose: Escape) -> str:
+    """`and 3 more notices, see the JSON report: 2 changed source, 1 raised budget`: those without a line."""
+    kinds = Counter(one.rule.replace("-", " ") for one in alerts)
+    named = prose(", ".join(f"{count:,} {kind}" for kind, count in kinds.items()))
+    return f"and {counted(len(alerts), 'more notice')}, see the JSON report: {named}"
 
 
 def total(altered: Alterations) -> str:

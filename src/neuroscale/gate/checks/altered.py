@@ -26,7 +26,7 @@ from neuroscale.gate.verdict import CHANGE_CHECK, Alterations, ChangedValue, Fin
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.policies.policy_set import POLICY_FILE
 from neuroscale.repo.git import TooLargeError
-from neuroscale.repo.layout import ALERT_TESTS, BUDGETS, POLICIES, SETTINGS, SMOKE_TESTS, TEAMS
+from neuroscale.repo.layout import ALERT_TESTS, BUDGETS, EXAMPLES, POLICIES, SETTINGS, SMOKE_TESTS, TEAMS
 from neuroscale.repo.snapshot import MemorySnapshot
 
 if TYPE_CHECKING:
@@ -249,6 +249,8 @@ def _holds_tests(path: str) -> bool:
             and kind_of(path).entries == "policies"
             and not path.endswith(f"/{POLICY_FILE}")
         )
+    if path.startswith(f"{EXAMPLES}/"):  # the gate renders them to show what a change does
+        return True
     return path == ALERT_TESTS or (path.startswith((f"{SMOKE_TESTS}/", "tests/")) and path.endswith(".py"))
 
 
