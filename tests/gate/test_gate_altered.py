@@ -509,6 +509,25 @@ def test_another_owner_of_files_is_told_with_the_lines_that_differ(base: Reposit
     assert repeated.endswith("and changes: + '* @example/service-owners'")
 
 
+def test_a_workflow_that_changes_is_told_with_its_lines(base: Repository) -> None:
+    workflow = ".github/workflows/gate.yaml"
+    base.commit({workflow: "on: pull_request_target\n", ".github/demo.svg": "a"})
+    result, _ = altered_by(base, {workflow: "on: pull_request\n", ".github/demo.svg": "b"})
+    assert notices(result) == [
+        (
+            "wider-access",
+            workflow,
+            "decides what runs with the repository's rights, and changes: "
+            "- 'on: pull_request_target'; + 'on: pull_request'",
+        )
+    ]
+    flood: dict[str, bytes | str | None] = {f".github/workflows/{number}.yaml": "a: 1\n" for number in range(40)}
+    many, _ = altered_by(base, {**flood, workflow: "on: pull_request\n"})
+    assert len(notices(many)) == 21
+    assert notices(many)[0][1] == workflow
+    assert notices(many)[-1][2] == "and 20 more files of the forge change"
+
+
 def test_many_harmless_new_objects_do_not_hide_another(base: Repository) -> None:
     def new(version: str, kind: str, name: str) -> str:
         return f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: {name}, namespace: team-alpha}}\n---\n"

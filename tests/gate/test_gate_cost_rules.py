@@ -547,9 +547,9 @@ def test_a_copy_of_an_accelerator_is_a_finding_since_it_takes_the_price_from_bot
     for folder in ("platform/catalog", "templates"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     shutil.copyfile(ROOT / SETTINGS, tmp_path / SETTINGS)
-    folder = tmp_path / "platform/catalog/accelerators"
-    text = (folder / "nvidia-l4.yaml").read_text()
-    (folder / "copy.yaml").write_text(text.replace("name: nvidia-l4", "name: copy"))
+    cards = tmp_path / "platform/catalog/accelerators"
+    text = (cards / "nvidia-l4.yaml").read_text()
+    (cards / "copy.yaml").write_text(text.replace("name: nvidia-l4", "name: copy"))
     findings, _ = load_platform(PlatformSources(FolderSnapshot(tmp_path)))
     assert [one.rule for one in findings if "also asks for" in one.message] == ["disagreement"]
 

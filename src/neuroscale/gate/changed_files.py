@@ -53,9 +53,10 @@ _DOCUMENT = FileKind("document", ("docs/", "LICENSE"), review=False)
 OWNERS = FileKind(
     "owners file", tuple(f"{folder}CODEOWNERS" for folder in ("", "docs/", ".github/", ".gitea/", ".forgejo/"))
 )
+WORKFLOWS = FileKind("workflow file", (".ci/", ".forgejo/", ".gitea/", ".github/"))
 KINDS: tuple[FileKind, ...] = (
     OWNERS,
-    FileKind("workflow file", (".ci/", ".forgejo/", ".gitea/", ".github/")),
+    WORKFLOWS,
     FileKind("exception", (f"{EXCEPTIONS}/", f"{BUDGETS}/exceptions/"), entries="exceptions"),
     FileKind("policy file", (f"{POLICIES}/",), entries="policies"),
     FileKind("settings file", (SETTINGS,), entries="settings"),

@@ -18,7 +18,7 @@ from neuroscale.catalog.directions import Notice
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.plurals import counted, noun_for
 from neuroscale.core.units import MIB
-from neuroscale.gate.changed_files import KINDS, OWNERS, changed_files, kind_of
+from neuroscale.gate.changed_files import KINDS, OWNERS, WORKFLOWS, changed_files, kind_of
 from neuroscale.gate.changed_values import Value, changed_values, compared, entries_of, holds_objects
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding, problem_findings
 from neuroscale.gate.checks.git_attributes import changed_lines
@@ -42,6 +42,7 @@ _MOST_TESTS = 500
 _MOST_OBJECTS = 2_000  # of clusters, and the bytes of their files
 _MOST_BYTES = 4 * MIB
 _NOT_THERE = "not there"
+_PICTURES = (".cast", ".svg", ".md")  # beside workflows, and for people
 FIXES: Mapping[Notice, str] = {
     Notice.REMOVED_POLICY: "Merge it only if nothing needs this policy any more: nothing refuses what it refused.",
     Notice.WEAKER_POLICY: "Merge it only if the policy is meant to refuse less.",
@@ -80,7 +81,7 @@ class AlteredCheck(GateCheck):
         caught = _caught()
         files = changed_files(change)
         values, unread = changed_values(change)
-        findings = [*_notices_of(values), *_other_owners(change), *_not_compared(unread), *_weaker_tests(change)]
+        findings = [*_notices_of(values), *_forge_files(change), *_not_compared(unread), *_weaker_tests(change)]
         objects, faults = _cluster_objects(change)
         known = run.schemas().kinds if objects else {}
         for manifest in objects:
@@ -169,12 +170,20 @@ def _notice(notice: Notice, file: str, message: str, subject: str = "") -> Findi
     return finding.model_copy(update={"subject": subject})
 
 
-def _other_owners(change: Change) -> Iterator[Finding]:
-    """A notice for each file that says who must approve a change. Of its lines, the last that matches a path counts."""
-    for path in change.paths:
-        if kind_of(path) is OWNERS:
-            message = f"decides who must approve a change, and changes: {changed_lines(change, path)}"
-            yield _notice(Notice.WIDER_ACCESS, path, message)
+_DECIDES = {OWNERS: "who must approve a change", WORKFLOWS: "what runs with the repository's rights"}
+
+
+def _forge_files(change: Change) -> Iterator[Finding]:
+    """A notice for each file that tells the forge who approves and what runs, with its changed lines."""
+    decisive = [path for path in change.paths if kind_of(path) in _DECIDES and not path.endswith(_PICTURES)]
+    # New files last, so that many of them hide no other.
+    decisive.sort(key=lambda path: (kind_of(path) is WORKFLOWS, change.states[path] == "A"))
+    for path in decisive[:_MANY]:
+        message = f"decides {_DECIDES[kind_of(path)]}, and changes: {changed_lines(change, path)}"
+        yield _notice(Notice.WIDER_ACCESS, path, message)
+    if len(decisive) > _MANY:
+        message = f"and {counted(len(decisive) - _MANY - 1, 'more file')} of the forge change"
+        yield _notice(Notice.WIDER_ACCESS, decisive[_MANY], message)
 
 
 def _not_compared(paths: Sequence[str]) -> Iterator[Finding]:

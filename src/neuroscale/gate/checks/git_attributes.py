@@ -143,10 +143,13 @@ def changed_lines(change: Change, path: str) -> str:
     before, after = (
         (side.read(path) or b"").decode("utf-8", "replace").split("\n") for side in (change.before, change.after)
     )
-    removed, added = Counter(before) - Counter(after), Counter(after) - Counter(before)
-    lines = [f"{sign} {_shown(line)}" for sign, side in (("-", removed), ("+", added)) for line in side]
-    more = f"; {len(lines) - _MOST_LINES} more lines" if len(lines) > _MOST_LINES else ""
-    return f"{'; '.join(lines[:_MOST_LINES])}{more}" or "only the order of its lines"
+    removed, added = list(Counter(before) - Counter(after)), list(Counter(after) - Counter(before))
+    shown = removed[: max(_MOST_LINES // 2, _MOST_LINES - len(added))]
+    lines = [f"- {_shown(line)}" for line in shown]
+    lines += [f"+ {_shown(line)}" for line in added[: _MOST_LINES - len(shown)]]
+    left = len(removed) + len(added) - len(lines)
+    more = f"; {left} more lines" if left else ""
+    return f"{'; '.join(lines)}{more}" or "only the order of its lines"
 
 
 def answered_findings(change: Change) -> list[Finding]:
