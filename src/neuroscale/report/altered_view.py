@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from neuroscale.core.plurals import counted
 from neuroscale.gate.verdict import Alterations, ChangedFile, ChangedValue, Finding
 from neuroscale.report.phrases import Escape, side
+from neuroscale.report.summary import FINDINGS_SHOWN
 
 _PATHS = 6  # of one kind that are named
 
@@ -29,6 +30,19 @@ def alert(finding: Finding, name: Escape, prose: Escape) -> str:
     """A notice that a reviewer must see first, on one line."""
     subject = f" · {name(finding.subject)}" if finding.subject else ""
     return f"{prose(finding.rule.replace('-', ' '))} · {name(finding.file)}{subject} · {prose(finding.message)}"
+
+
+def alerts(found: Sequence[Finding], name: Escape, prose: Escape, room: int) -> list[str]:
+    """A row for each notice in at most `room` bytes; the last names the kinds of the others, so that none is hidden."""
+    rows: list[str] = []
+    for number, one in enumerate(found[:FINDINGS_SHOWN], 1):
+        row = f"- {alert(one, name, prose)}"
+        room -= len(row.encode()) + 1
+        if room < (len(rest(found[number:], prose).encode()) + 2 if number < len(found) else 0):
+            break
+        rows.append(row)
+    left = found[len(rows) :]
+    return [*rows, f"- {rest(left, prose)}"] if left else rows
 
 
 def rest(alerts: Sequence[Finding], prose: Escape) -> str:

@@ -99,19 +99,9 @@ def _top(verdict: Verdict) -> str:
 def _alerts(verdict: Verdict) -> str:
     """What the change loosens, widens or moves: a reviewer sees it before anything else."""
     alerts = summary.alerts_of(verdict)
-    heading, room = "### Look at this first", _BYTES["alerts"]
-    if not alerts:
-        return ""
-    rows: list[str] = []
-    for number, one in enumerate(alerts[: summary.FINDINGS_SHOWN], 1):
-        row = f"- {altered_view.alert(one, _path, _message)}"
-        room -= _size(row) + 1
-        # The last line names the kinds of those that have no room, so that a flood of one kind hides no other.
-        if room < _size(heading) + _size(altered_view.rest(alerts[number - 1 :], _message)):
-            break
-        rows.append(row)
-    left = alerts[len(rows) :]
-    return "\n".join([heading, "", *rows, *([f"- {altered_view.rest(left, _message)}"] if left else [])])
+    heading = "### Look at this first"
+    rows = altered_view.alerts(alerts, _path, _message, _BYTES["alerts"] - _size(heading) - 2)
+    return "\n".join([heading, "", *rows]) if rows else ""
 
 
 def _path(text: str) -> str:
