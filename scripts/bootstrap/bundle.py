@@ -42,10 +42,13 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Digest:
-    """A tool's folder, or that of the schemas: `key` is its name, `go` the Go that built it, `size` the bytes of its
-    files, `sha256` that of its content."""
+    """A tool's folder, or that of the schemas: `folder` is its name, `go` the Go that built it, `size` the bytes of its
+    files, `sha256` that of its content.
 
-    key: str
+    gitleaks takes versions with digits under a name such as `key` for a secret.
+    """
+
+    folder: str
     go: str
     size: int
     sha256: str
@@ -171,7 +174,7 @@ class Bundle:
 
     def _digest(self, name: str, key: str) -> Digest | None:
         digest = self._digests.get(name)
-        return digest if digest is not None and (digest.key, digest.go) == (key, self._go) else None
+        return digest if digest is not None and (digest.folder, digest.go) == (key, self._go) else None
 
     def _unpack(self, name: str, key: str, scratch: Path) -> Path:
         """The folder of a tool below `scratch`, if it is the one that the repository names."""

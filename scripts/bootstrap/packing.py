@@ -122,7 +122,8 @@ def write_digests(repository: Path, built: Sequence[Packed]) -> list[str]:
     path, go = repository / DIGESTS, pinned_go(repository)
     wanted = {name: tool_cache.tool(name, repository).folder.name for name in tool_cache.TOOL_NAMES}
     wanted[SCHEMAS] = tool_cache.schema_pins(repository).folder.name
-    known = {name: one for name, one in read_digests(repository).items() if (one.key, one.go) == (wanted.get(name), go)}
+    read = read_digests(repository)
+    known = {name: one for name, one in read.items() if (one.folder, one.go) == (wanted.get(name), go)}
     known |= {part.name: part.digest for part in built}
     rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     rows[this_platform()] = {name: asdict(digest) for name, digest in known.items()}

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from neuroscale.catalog import Catalog
 from neuroscale.catalog.settings import ProductionRules, check_settings
 from neuroscale.cli.fit_answer import Question, answer
 from neuroscale.core.errors import InputError
-from neuroscale.manifests.accelerators import GKE_SLICES, find_accelerator
+from neuroscale.manifests.accelerators import GKE_SLICES, doubles, find_accelerator
 from neuroscale.manifests.pod_resources import Pod
 from neuroscale.planning.planner import plan
 from neuroscale.request.service_request import Request
@@ -43,8 +44,16 @@ def planned(model: str, accelerator: str, cluster: Any) -> Any:
 
 
 def test_no_two_accelerators_are_asked_for_alike() -> None:
-    asked = [(way.resource, tuple(sorted(way.node_selector.items()))) for _, way in WAYS]
-    assert sorted(asked) == sorted(set(asked))
+    assert not list(doubles(CATALOG))
+    card = CATALOG.accelerators["nvidia-l4"]
+    copy = card.model_copy(update={"name": "copy"})
+    elsewhere = copy.model_copy(update={"node_selector": {"a/b": "c"}, "asked_for": {}})
+    for other, told in ((copy, 1), (copy.model_copy(update={"counts": (64,)}), 0), (elsewhere, 0)):
+        cards = {**CATALOG.accelerators, "copy": other}
+        both = Catalog(CATALOG.models, cards, CATALOG.prices, CATALOG.runtimes, CATALOG.teams)
+        problems = list(doubles(both))
+        assert len(problems) == told
+        assert all("'copy' also asks for 'nvidia-l4'" in problem.message for problem in problems)
 
 
 @pytest.mark.parametrize(("name", "way"), WAYS, ids=lambda one: one if isinstance(one, str) else "")

@@ -39,6 +39,7 @@ PRICES = "platform/catalog/prices/google-cloud.yaml"
 TEAM = "platform/catalog/teams/team-alpha.yaml"
 TENANCY = "platform/tenancy/team-alpha"
 BUDGET = "platform/catalog/budgets/cc-search.yaml"
+EXAMPLE = "templates/examples/gemma-4-26b-a4b-qat.yaml"
 RUNTIME = "platform/serving/runtimes/neuroscale-vllm.yaml"
 EXCEPTION = "policies/exceptions/chat.yaml"
 Edit = Callable[[str], str]
@@ -174,11 +175,70 @@ def told(path: str, edit: Edit) -> set[tuple[str, str, str, str]]:
             swap("path: policies", "path: elsewhere"),
             ("changed-source", "spec.source.path", "policies", "elsewhere"),
         ),
+        (
+            "platform/argocd/prod/services.yaml",
+            swap("manifests/prod/*", "manifests/dev/*"),
+            ("changed-source", "spec.generators[0].git.directories[0].path", "manifests/prod/*", "manifests/dev/*"),
+        ),
         (MODEL, swap("hidden_layers: 64", "hidden_layers: 4"), ("moved-fact", "config.num_hidden_layers", "64", "4")),
         (
             PRICES,
             swap('usd: "10.98"', 'usd: "1.098"'),
             ("lowered-price", 'prices["nvidia-h100-80gb x 1"].usd', '"10.98"', '"1.098"'),
+        ),
+        (
+            "platform/catalog/prices/google-cloud-machines.yaml",
+            swap("vcpu: 224", "vcpu: 2000"),
+            ("lowered-price", 'prices["nvidia-h200-141gb x 8 a3-ultragpu-8g"].instance.vcpu', "224", "2000"),
+        ),
+        (
+            "platform/catalog/accelerators/nvidia-l4.yaml",
+            swap("gke-accelerator: nvidia-l4", "gke-accelerator: nvidia-h100-80gb"),
+            ("moved-fact", 'node_selector["cloud.google.com/gke-accelerator"]', "nvidia-l4", "nvidia-h100-80gb"),
+        ),
+        (
+            SETTINGS,
+            swap("accelerators: [nvidia-l4, nvidia-rtx-pro-6000, nvidia-a100-80gb,", "accelerators: [nvidia-l4,"),
+            ("moved-fact", "environments.dev.accelerators", "nvidia-rtx-pro-6000", "-"),
+        ),
+        (SETTINGS, swap("cluster: gke", "cluster: eks"), ("changed-source", "environments.dev.cluster", "gke", "eks")),
+        (
+            SETTINGS,
+            swap("name: hugging-face", "name: admin"),
+            ("wider-access", "environments.local.token_secret.name", "hugging-face", "admin"),
+        ),
+        (
+            SETTINGS,
+            swap("default_availability: high", "default_availability: standard"),
+            ("weaker-rule", "environments.prod.default_availability", "high", "standard"),
+        ),
+        (
+            SETTINGS,
+            swap("value: 140", "value: 14000"),
+            ("moved-fact", "environments.dev.models.throughput_mib_s.hub.value", "140.0", "14000.0"),
+        ),
+        (MODEL, swap("apache-2.0", "other"), ("changed-source", "weights.license", "apache-2.0", "other")),
+        (
+            "platform/catalog/runtimes/neuroscale-vllm-cpu.yaml",
+            swap("read_only_root:\n  value: true", "read_only_root:\n  value: null"),
+            ("weaker-rule", "read_only_root.value", "true", "null"),
+        ),
+        *(
+            ("platform/argocd/values.yaml", swap(f'{key}: "false"', f'{key}: "true"'), ("wider-access", *expected))
+            for key, expected in (
+                ("users.anonymous.enabled", ('configs.cm["users.anonymous.enabled"]', '"false"', '"true"')),
+                ("server.insecure", ('configs.params["server.insecure"]', '"false"', '"true"')),
+            )
+        ),
+        (
+            "platform/argocd/values.yaml",
+            swap("  params:\n", '  params:\n    server.disable.auth: "true"\n'),
+            ("wider-access", 'configs.params["server.disable.auth"]', "-", '"true"'),
+        ),
+        (
+            "platform/serving/kyverno.yaml",
+            swap("  replicas: 3", "  replicas: 0"),
+            ("changed-policy", "admissionController.replicas", "3", "0"),
         ),
     ],
 )
@@ -195,6 +255,7 @@ def test_a_change_that_loosens_widens_or_moves_something_is_told_with_both_value
         (SETTINGS, swap("longest_days: 366", "longest_days: 30")),
         (SETTINGS, swap("environments: [prod]", "environments: [dev, prod]")),
         (SETTINGS, swap("organization: ", "organization: x")),
+        (SETTINGS, swap("default_availability: standard", "default_availability: high")),
         (BUDGET, lambda text: re.sub("monthly_usd: .*", 'monthly_usd: "1"', text)),
         (f"{TENANCY}/quota.yaml", swap('gpu: "64"', 'gpu: "1"')),
         (PRICES, swap('usd: "10.98"', 'usd: "20"')),
@@ -204,6 +265,49 @@ def test_a_change_that_loosens_widens_or_moves_something_is_told_with_both_value
 )
 def test_the_other_direction_and_fields_without_one_are_only_listed(path: str, edit: Edit) -> None:
     assert told(path, edit) == set()
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "notice"),
+    [
+        ("platform/catalog/accelerators/copy.yaml", "name: nvidia-l4-copy\n", "moved-fact"),
+        ("platform/catalog/runtimes/copy.yaml", "name: neuroscale-vllm-copy\n", "changed-source"),
+        *(
+            (f"{TENANCY}/more.yaml", f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\n", notice)
+            for version, kind, notice in (
+                ("argoproj.io/v1alpha1", "Application", "changed-source"),
+                ("networking.k8s.io/v1", "NetworkPolicy", "wider-access"),
+                ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "wider-access"),
+                ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "wider-access"),
+            )
+        ),
+    ],
+)
+def test_what_is_new_in_the_catalog_or_in_a_cluster_is_told(path: str, text: str, notice: str) -> None:
+    after, unread = entries_of(MemorySnapshot({path: text.encode()}), [path])
+    assert not unread
+    assert [one.listed.notice for one in compared({}, after)] == [notice]
+
+
+def test_a_new_price_beside_another_of_the_same_accelerator_is_told_and_an_application_that_goes_too() -> None:
+    price = (
+        '  - accelerator: nvidia-h100-80gb\n    count: 8\n    unit: instance-hour\n    usd: "0.08"\n    includes: []\n'
+    )
+    assert {(notice, field) for notice, field, *_ in told(PRICES, lambda text: text + price)} == {
+        ("lowered-price", 'prices["nvidia-h100-80gb x 8"]')
+    }
+    text = (ROOT / "platform/argocd/prod/root.yaml").read_text()
+    before, _ = entries_of(
+        MemorySnapshot({"platform/argocd/prod/root.yaml": text.encode()}), ["platform/argocd/prod/root.yaml"]
+    )
+    assert {one.listed.notice for one in compared(before, {})} == {"changed-source"}
+
+
+def test_a_new_environment_is_one_notice() -> None:
+    def another(text: str) -> str:
+        return text + text[text.index("  prod:\n") :].replace("  prod:", "  lab:", 1)
+
+    assert [(notice, field) for notice, field, *_ in told(SETTINGS, another)] == [("wider-access", "environments.lab")]
 
 
 def test_a_section_that_is_left_out_counts_as_what_it_then_means() -> None:
@@ -233,8 +337,8 @@ WITHOUT_A_DIRECTION = {
     *(
         f"environments * {name}"
         for name in (
-            *("cluster", "accelerators", "models hub", "models store_kind", "models throughput_mib_s", "token_secret"),
-            *("prometheus", "opencost", "default_availability", "node_selector", "certainty", "typical_share"),
+            *("models hub", "models store_kind", "models throughput_mib_s", "prometheus", "opencost", "node_selector"),
+            "typical_share",
         )
     ),
 }
@@ -287,6 +391,8 @@ def test_every_notice_has_its_advice_in_the_order_of_its_danger() -> None:
         ),
         ("def test_a():\n    assert f()\n", "def test_a():\n    assert_(f())\n", "has fewer assertions: 0 of 1"),
         ("def test_a(): ...\n", "@pytest.mark.skip\ndef test_a(): ...\n", "skips more than before"),
+        ("def test_a():\n    assert f()\n", "def test_a():\n    assert True\n", "has fewer assertions: 0 of 1"),
+        ("a = 1\n", "a = 1\ncollect_ignore_glob = ['*']\n", "skips more than before"),
         ("a: 1\n---\nb: 2\n", "a: 1\n", "is shorter: from 3 lines to 1"),
         ("def test_a():\n    # why\n\n    f()\n", "def test_a():\n    f()\n    g()\n", ""),
     ],
@@ -376,17 +482,61 @@ def test_a_policy_that_is_removed_is_one_notice_whatever_else_of_its_folder_goes
 
 def test_shorter_tests_of_policies_and_smoke_tests_are_told(base: Repository) -> None:
     bad = (base.root / "policies/allowed-registries/bad.yaml").read_text()
+    base.commit({EXAMPLE: (ROOT / EXAMPLE).read_text()})
     result, _ = altered_by(
         base,
         {
             "policies/allowed-registries/bad.yaml": bad[: len(bad) // 2],
             "smoke-tests/test_security.py": "def test_security() -> None:\n    pass\n",
+            EXAMPLE: None,
         },
     )
     assert {(rule, file) for rule, file, _ in notices(result)} == {
         ("weaker-test", "policies/allowed-registries/bad.yaml"),
         ("weaker-test", "smoke-tests/test_security.py"),
+        ("weaker-test", EXAMPLE),
     }
+
+
+def test_another_owner_of_files_is_told_with_the_lines_that_differ(base: Repository) -> None:
+    owners = "* @example/service-owners\n/policies/ @example/platform-owners\n"
+    result, _ = altered_by(base, {".github/CODEOWNERS": owners})
+    base.commit({".github/CODEOWNERS": owners})
+    again, _ = altered_by(base, {".github/CODEOWNERS": f"{owners}* @example/service-owners\n"})
+    ((rule, file, new),), ((_, _, repeated),) = notices(result), notices(again)
+    assert (rule, file) == ("wider-access", ".github/CODEOWNERS")
+    assert "+ '/policies/ @example/platform-owners'" in new
+    assert repeated.endswith("and changes: + '* @example/service-owners'")
+
+
+def test_a_workflow_that_changes_is_told_with_its_lines(base: Repository) -> None:
+    workflow = ".github/workflows/gate.yaml"
+    base.commit({workflow: "on: pull_request_target\n", ".github/demo.svg": "a"})
+    result, _ = altered_by(base, {workflow: "on: pull_request\n", ".github/demo.svg": "b"})
+    assert notices(result) == [
+        (
+            "wider-access",
+            workflow,
+            "decides what runs with the repository's rights, and changes: "
+            "- 'on: pull_request_target'; + 'on: pull_request'",
+        )
+    ]
+    flood: dict[str, bytes | str | None] = {f".github/workflows/{number}.yaml": "a: 1\n" for number in range(40)}
+    many, _ = altered_by(base, {**flood, workflow: "on: pull_request\n"})
+    assert len(notices(many)) == 21
+    assert notices(many)[0][1] == workflow
+    assert notices(many)[-1][2] == "and 20 more files of the forge change"
+
+
+def test_many_harmless_new_objects_do_not_hide_another(base: Repository) -> None:
+    def new(version: str, kind: str, name: str) -> str:
+        return f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: {name}, namespace: team-alpha}}\n---\n"
+
+    many = "".join(new("networking.k8s.io/v1", "NetworkPolicy", f"a{number}") for number in range(30))
+    text = many + new("rbac.authorization.k8s.io/v1", "RoleBinding", "zz") + new("v1", "LimitRange", "few")
+    result, _ = altered_by(base, {f"{TENANCY}/more.yaml": text})
+    told = [(one.rule, one.subject) for one in result.findings if one.severity is Severity.NOTICE]
+    assert told == [("wider-access", ""), ("wider-access", "RoleBinding team-alpha/zz")]
 
 
 def test_an_exception_that_is_new_is_told(base: Repository) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -349,6 +350,18 @@ def test_a_change_cannot_make_its_own_services_cheap(
     assert result.check.outcome is Outcome.FINDINGS
 
 
+@pytest.mark.parametrize("lists", [[], ["cheap"]], ids=["no list", "a list of its own"])
+def test_a_new_environment_is_no_way_around_a_budget(repository: Repository, tmp_path: Path, lists: list[str]) -> None:
+    """Its price list is the change's own, so the base's lists for such clusters count, too."""
+    repository.commit({BUDGET: budget(f"{8 * POD:.2f}")})
+    value = yaml.safe_load(settings(**ALL_BLOCK))
+    value["environments"]["lab"] = {**deepcopy(value["environments"]["dev"]), "price_lists": lists}
+    cheap = _cheaper((repository.root / PRICES).read_text()).replace("name: google-cloud", "name: cheap")
+    files = {SETTINGS: yaml.safe_dump(value, sort_keys=False), "platform/catalog/prices/cheap.yaml": cheap}
+    result, _ = check(repository, tmp_path, {**new(replicas=9, environment="lab"), **files})
+    assert f"{monthly(HOURLY, 9) + POD:,.2f} USD" in errors(result)["over-budget"]
+
+
 @pytest.mark.parametrize("is_known", [True, False], ids=["a dearer price", "a first price"])
 @pytest.mark.parametrize("rule", ["over-budget", "large-change"])
 def test_a_change_cannot_make_dear_what_it_replaces(
@@ -528,6 +541,17 @@ def test_a_budget_that_no_team_has_is_a_finding_of_the_catalogs_check(tmp_path: 
             (tmp_path / EXCEPTION).unlink()
         findings, _ = load_platform(PlatformSources(FolderSnapshot(tmp_path)))
         assert any(said in one.message for one in findings), (said, findings)
+
+
+def test_a_copy_of_an_accelerator_is_a_finding_since_it_takes_the_price_from_both(tmp_path: Path) -> None:
+    for folder in ("platform/catalog", "templates"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    shutil.copyfile(ROOT / SETTINGS, tmp_path / SETTINGS)
+    cards = tmp_path / "platform/catalog/accelerators"
+    text = (cards / "nvidia-l4.yaml").read_text()
+    (cards / "copy.yaml").write_text(text.replace("name: nvidia-l4", "name: copy"))
+    findings, _ = load_platform(PlatformSources(FolderSnapshot(tmp_path)))
+    assert [one.rule for one in findings if "also asks for" in one.message] == ["disagreement"]
 
 
 def test_blobs_are_read_in_bulk_and_what_is_none_is_left_out(repository: Repository) -> None:

@@ -65,6 +65,12 @@ def test_clean_texts_pass_and_the_tripwires_are_caught(tmp_path: Path) -> None:
     assert (seen.findings, seen.evaluated, seen.tripwires, seen.caught) == ((), 1, 3, 3)
 
 
+def test_the_digests_of_the_tools_are_no_secrets(tmp_path: Path) -> None:
+    """Otherwise a change of a tool's version could never pass."""
+    path = Path(__file__).resolve().parents[2] / "platform/local/tools/digests.json"
+    assert search(tmp_path, Text(path.name, path.read_bytes())).findings == ()
+
+
 def test_the_same_content_under_two_names_is_found_under_both(tmp_path: Path) -> None:
     content = f"token: {TOKEN}\n".encode()
     found = search(tmp_path, Text("a", content, lambda: "commit 1"), Text("b", content, lambda: "commit 2")).findings

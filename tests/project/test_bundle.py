@@ -149,7 +149,7 @@ def test_a_bundle_that_changes_its_size_under_way_is_refused(offer: Offer, monke
 
 def changed(offer: Offer, name: str, edit: dict[str, str]) -> None:
     """Pack the tool again with other files, as somebody may who knows the digest."""
-    folder = offer.file.parent / "changed" / offer.digests[name].key
+    folder = offer.file.parent / "changed" / offer.digests[name].folder
     for path, text in {name: PROGRAM, "files/pages/index": name, "files/run": PROGRAM, **edit}.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
@@ -230,7 +230,7 @@ def test_a_bundle_cannot_fill_the_disk(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["inner.zip"]
 
 
-@pytest.mark.parametrize("change", [{"key": "v0-other"}, {"go": "1.0"}])
+@pytest.mark.parametrize("change", [{"folder": "v0-other"}, {"go": "1.0"}])
 def test_a_tool_without_a_digest_for_its_pins_is_not_taken(offer: Offer, change: dict[str, Any]) -> None:
     tool = tool_cache.tool("kubeconform")
     offer.digests["kubeconform"] = replace(offer.digests["kubeconform"], **change)
@@ -360,7 +360,7 @@ def test_the_digests_are_those_of_every_pinned_tool() -> None:
     renew = (
         "A pin moved. Renew: python3 scripts/setup.py --for bundle --pinned-go; make bundle ARGUMENTS=--write-digests"
     )
-    assert {name: digest.key for name, digest in digests.items()} == wanted, renew
+    assert {name: digest.folder for name, digest in digests.items()} == wanted, renew
     assert {digest.go for digest in digests.values()} == {GO}, renew
 
 
@@ -374,7 +374,7 @@ def test_the_tools_that_the_pinned_go_built_here_are_those_of_the_digests() -> N
 def test_digests_that_are_damaged_are_named(tmp_path: Path) -> None:
     assert read_digests(tmp_path) == {}
     (tmp_path / bundles.DIGESTS).parent.mkdir(parents=True)
-    for text in ("{", "[]", '{"linux-x86_64": {"etcd": {"key": "v1"}}}'):
+    for text in ("{", "[]", '{"linux-x86_64": {"etcd": {"folder": "v1"}}}'):
         (tmp_path / bundles.DIGESTS).write_text(text)
         with pytest.raises(SetupError, match="is not a file of digests"):
             read_digests(tmp_path, "linux-x86_64")
@@ -424,7 +424,7 @@ def test_what_another_go_built_is_named_and_not_packed(
     assert f"gitleaks was built by go{GO}1 linux/amd64, and not by the pinned go{GO}: it is not packed." in said
     assert "bundle: not built: etcd, the JSON schemas. Run: python3 scripts/setup.py --for bundle" in said
     with zipfile.ZipFile(output) as archive:
-        assert archive.namelist() == [bundles.member("kubeconform", offer.digests["kubeconform"].key)]
+        assert archive.namelist() == [bundles.member("kubeconform", offer.digests["kubeconform"].folder)]
 
 
 def test_a_release_has_the_licence_of_each_module_in_its_tools(

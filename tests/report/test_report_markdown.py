@@ -234,6 +234,26 @@ def test_what_a_change_loosens_stands_at_the_top_and_what_else_it_alters_is_fold
     assert "- `a.yaml` `title`: not there → `b`\n\n- and 3 more rows, see the JSON report" in folded
 
 
+def test_many_notices_of_one_kind_do_not_hide_the_kinds_of_the_others() -> None:
+    """The bound leaves some out; the last line says which."""
+    rules = ["weaker-policy"] * 40 + ["raised-budget"]
+    alerts = [
+        Finding(
+            gate=CHANGE_CHECK, rule=rule, severity=Severity.NOTICE, file="a.yaml", message="`x` " * 60, fix="Read it."
+        )
+        for rule in rules
+    ]
+    value = refused()
+    value = value.model_copy(update={"findings": (*value.findings, *alerts)})
+    text = markdown(value)
+    part = text[text.index("### Look at this first") : text.index("### Findings")].strip()
+    shown = part.count("- weaker policy · ")
+    assert part.endswith(
+        f"- and {41 - shown} more notices, see the JSON report: {40 - shown} weaker policy, 1 raised budget"
+    )
+    assert len(part.encode()) <= 4_500
+
+
 def test_an_override_is_shown_with_its_reason_and_last_day() -> None:
     text = markdown(refused())
     assert "**Override** `accelerator_count` is `2` (planned: `1`) until 2027-01-31: Load test of" in text

@@ -82,6 +82,8 @@ def test_what_a_change_loosens_stands_right_above_the_title() -> None:
     assert "\nWhat the change alters: 1 file\n  - 1 settings file" in text
     assert f"\nLook at this first\n  - weaker rule · platform/settings.yaml · {told}\n\n✘ Refused" in text
     assert text.count(told) == 1
+    many = _shown(value.model_copy(update={"findings": (*value.findings, *[alert] * 33)}))
+    assert "and 3 more notices, see the JSON report: 3 weaker rule" in many
 
 
 def test_an_untrusted_run_says_so_with_its_reason() -> None:

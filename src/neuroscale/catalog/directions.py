@@ -17,7 +17,7 @@ class Direction(StrEnum):
     """The changes of a field that a reviewer must see.
 
     `HIGHER`, `LOWER`: of a number; a missing one is the least. `LIMIT`: a higher number; a missing one limits nothing.
-    `LATER`: a later day. `LEVEL`: a step down from `block` over `warn` to `off`, or from `Fail` to `Ignore`.
+    `LATER`: a later day. `LEVEL`: a step down in `LEVELS`, such as from `block` over `warn` to `off`.
     `MORE`, `FEWER`: an item that is new, or gone, at this place or below it, also where another takes its place.
     `GONE`: an item without another in its place. `ANY`: any change at this place or below it. `ADDED`, `REMOVED`: the
     place itself.
@@ -38,7 +38,7 @@ class Direction(StrEnum):
 
 DEEP = frozenset((Direction.MORE, Direction.FEWER, Direction.GONE, Direction.ANY))
 """The directions that count below the place that a row names, too."""
-LEVELS = (("off", "warn", "block"), ("Ignore", "Fail"))
+LEVELS = (("off", "warn", "block"), ("Ignore", "Fail"), ("standard", "high"), (False, None, True))
 
 
 class Notice(StrEnum):
@@ -99,10 +99,17 @@ SETTINGS_ROWS: tuple[Row, ...] = (
     *_rows(Notice.WEAKER_RULE, Direction.LEVEL, "costs *", "production *"),
     *_rows(Notice.CHANGED_SOURCE, Direction.ANY, "repository", "registry", "domain", "certificates", "tool_bundle"),
     *_rows(Notice.REMOVED_ENVIRONMENT, Direction.REMOVED, "environments *"),
+    *_rows(Notice.WIDER_ACCESS, Direction.ADDED, "environments *"),
     # A cheaper list that comes first lowers every price, too.
     *_rows(Notice.WEAKER_RULE, Direction.ANY, "environments * price_lists"),
     *_rows(Notice.WEAKER_RULE, Direction.HIGHER, "environments * max_replicas", "environments * max_cpu_per_pod"),
-    *_rows(Notice.CHANGED_SOURCE, Direction.ANY, "environments * models store"),
+    *_rows(Notice.WEAKER_RULE, Direction.LEVEL, "environments * default_availability"),
+    *_rows(Notice.WEAKER_RULE, Direction.ANY, "environments * certainty"),
+    *_rows(Notice.CHANGED_SOURCE, Direction.ANY, "environments * models store", "environments * cluster"),
+    *_rows(Notice.WIDER_ACCESS, Direction.ANY, "environments * token_secret"),
+    # Which of two alike accelerators a pod asks for, and how long its startup probe waits.
+    *_rows(Notice.MOVED_FACT, Direction.ANY, "environments * accelerators"),
+    *_rows(Notice.MOVED_FACT, Direction.HIGHER, "environments * models throughput_mib_s * value"),
     *_rows(
         *(Notice.WIDER_ACCESS, Direction.MORE),
         *("environments * ingress_namespaces", "environments * monitoring_namespaces"),
@@ -110,28 +117,39 @@ SETTINGS_ROWS: tuple[Row, ...] = (
 )
 """Of `catalog/settings.py`. Levels of production and of cost are all `LEVEL`, also those of later rules."""
 
-_SOURCE = ("weights kind", "weights path", "weights revision")
+_SOURCE = ("weights kind", "weights path", "weights revision", "weights license")
 CATALOG_ROWS: Mapping[str, tuple[Row, ...]] = {
     "models": (
         *_rows(Notice.CHANGED_SOURCE, Direction.ANY, *_SOURCE),
         *_rows(Notice.MOVED_FACT, Direction.LOWER, "checkpoint resident_gib value", "checkpoint host_memory_gib value"),
         *_rows(Notice.MOVED_FACT, Direction.ANY, "config", "checkpoint dtype", "checkpoint quantization"),
+        *_rows(Notice.MOVED_FACT, Direction.ANY, "parameters published_total", "parameters published_active"),
         *_rows(Notice.MOVED_FACT, Direction.MORE, "serving families"),
     ),
     "accelerators": (
         *_rows(Notice.MOVED_FACT, Direction.HIGHER, "memory_gib value", "bandwidth_gb_s value", "bf16_tflops value"),
         *_rows(Notice.MOVED_FACT, Direction.HIGHER, "pcie_gb_s value"),
         *_rows(Notice.MOVED_FACT, Direction.LOWER, "used_gib value"),
-        *_rows(Notice.MOVED_FACT, Direction.MORE, "counts", "quantizations", "kv_cache_dtypes", "dtypes"),
+        *_rows(Notice.MOVED_FACT, Direction.MORE, "quantizations", "kv_cache_dtypes", "dtypes"),
+        # By these the gate knows which accelerator a pod asks for, and so what it costs and whether it fits.
+        *_rows(
+            Notice.MOVED_FACT, Direction.ANY, "resource", "node_selector", "asked_for", "clusters", "counts", "family"
+        ),
+        *_rows(Notice.MOVED_FACT, Direction.ADDED, ""),
     ),
     "prices": (
         *_rows(Notice.LOWERED_PRICE, Direction.LOWER, "vcpu_hour", "memory_gib_hour"),
         *_rows(Notice.LOWERED_PRICE, Direction.LOWER, "prices * usd", "prices * vcpu_hour", "prices * memory_gib_hour"),
         *_rows(Notice.LOWERED_PRICE, Direction.MORE, "prices * includes"),
         *_rows(Notice.LOWERED_PRICE, Direction.REMOVED, "", "prices *"),
+        # It takes the place of a dearer price for other counts, or in a later list.
+        *_rows(Notice.LOWERED_PRICE, Direction.ADDED, "prices *"),
+        *_rows(Notice.LOWERED_PRICE, Direction.ANY, "prices * instance"),
     ),
     "runtimes": (
-        *_rows(Notice.CHANGED_SOURCE, Direction.ANY, "image", "digest", "version", "args", "environment"),
+        *_rows(Notice.CHANGED_SOURCE, Direction.ADDED, ""),
+        *_rows(Notice.CHANGED_SOURCE, Direction.ANY, "image", "digest", "version", "args", "environment", "only_for"),
+        *_rows(Notice.WEAKER_RULE, Direction.LEVEL, "read_only_root value"),
         *_rows(Notice.MOVED_FACT, Direction.HIGHER, "memory_utilization"),
     ),
     "teams": (

@@ -50,9 +50,13 @@ class FileKind:
 _OTHER = FileKind("other file", ())
 _PROTECTED_FILE = FileKind("other protected file", ())
 _DOCUMENT = FileKind("document", ("docs/", "LICENSE"), review=False)
+OWNERS = FileKind(
+    "owners file", tuple(f"{folder}CODEOWNERS" for folder in ("", "docs/", ".github/", ".gitea/", ".forgejo/"))
+)
+WORKFLOWS = FileKind("workflow file", (".ci/", ".forgejo/", ".gitea/", ".github/"))
 KINDS: tuple[FileKind, ...] = (
-    FileKind("owners file", (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")),
-    FileKind("workflow file", (".ci/", ".forgejo/", ".gitea/", ".github/")),
+    OWNERS,
+    WORKFLOWS,
     FileKind("exception", (f"{EXCEPTIONS}/", f"{BUDGETS}/exceptions/"), entries="exceptions"),
     FileKind("policy file", (f"{POLICIES}/",), entries="policies"),
     FileKind("settings file", (SETTINGS,), entries="settings"),

@@ -219,8 +219,7 @@ def compared(before: Mapping[Key, Entry], after: Mapping[Key, Entry]) -> Iterato
 
 def _judged(path: Path, before: Any, after: Any, rows: tuple[Row, ...]) -> Iterator[tuple[Path, Any, Any, Row | None]]:
     """The difference with the row that tells of it. A part that is new or gone is split if rows tell of its parts."""
-    gone = after is ABSENT
-    row = next((row for row in rows if row.matches(path) and (gone or row.direction is not Direction.GONE)), None)
+    row = next((row for row in rows if row.matches(path) and _possible(row.direction, before, after)), None)
     parts = next((side for side in (before, after) if isinstance(side, dict)), None)
     whole = row is not None and (row.direction in DEEP or row.direction in (Direction.ADDED, Direction.REMOVED))
     if path and parts and not whole:
@@ -234,6 +233,13 @@ def _judged(path: Path, before: Any, after: Any, rows: tuple[Row, ...]) -> Itera
             yield from inner
             return
     yield path, before, after, row if row is not None and _tells(row.direction, before, after) else None
+
+
+def _possible(direction: Direction, before: Any, after: Any) -> bool:
+    """Whether a row of this direction is about such a difference: a part that is new, one that is gone, or either."""
+    if direction in (Direction.GONE, Direction.REMOVED):
+        return after is ABSENT
+    return direction is not Direction.ADDED or before is ABSENT
 
 
 def _part(side: Any, key: str) -> Any:

@@ -38,20 +38,31 @@ _BY_KIND: Mapping[str, tuple[Row, ...]] = {
     ),
     "NetworkPolicy": (Row("", Direction.REMOVED, _ACCESS), Row("spec", Direction.ANY, _ACCESS)),
     "Namespace": (Row("metadata labels", Direction.ANY, _ACCESS),),
-    "AppProject": (Row("", Direction.ADDED, _ACCESS), Row("spec", Direction.ANY, _ACCESS)),
+    "LimitRange": (Row("", Direction.REMOVED, Notice.RAISED_QUOTA), Row("spec", Direction.ANY, Notice.RAISED_QUOTA)),
+    "ClusterServingRuntime": (Row("spec containers", Direction.ANY, Notice.CHANGED_SOURCE),),
+    # What Argo CD may apply, and how requests come in.
+    **dict.fromkeys(
+        ("AppProject", "Gateway", "GatewayClass", "HTTPRoute", "BackendTrafficPolicy", "ClusterIssuer", "Certificate"),
+        (Row("spec", Direction.ANY, _ACCESS),),
+    ),
     **dict.fromkeys(
         ("Application", "ApplicationSet"),
         # What Argo CD applies, and what of it. Values of charts are only listed, unless a row below is about them.
-        tuple(
-            Row(f"{spec} {place}", Direction.ANY, Notice.CHANGED_SOURCE)
-            for spec in ("spec", "spec template spec")
-            for place in ("source path", "source directory", "project", "syncPolicy", "ignoreDifferences", "sources")
+        (
+            *(Row("", direction, Notice.CHANGED_SOURCE) for direction in (Direction.ADDED, Direction.REMOVED)),
+            *(
+                Row(f"{spec} {place}", Direction.ANY, Notice.CHANGED_SOURCE)
+                for spec in ("spec", "spec template spec")
+                for place in (
+                    *("source path", "source directory", "sources", "destination", "project"),
+                    *("syncPolicy", "ignoreDifferences", "generators", "templatePatch"),
+                )
+            ),
         ),
     ),
     **dict.fromkeys(
         ("RoleBinding", "ClusterRoleBinding"),
         (
-            Row("", Direction.ADDED, _ACCESS),
             Row("subjects", Direction.MORE, _ACCESS),
             Row("roleRef", Direction.ANY, _ACCESS),
         ),
@@ -59,7 +70,6 @@ _BY_KIND: Mapping[str, tuple[Row, ...]] = {
     **dict.fromkeys(
         ("Role", "ClusterRole"),
         (
-            Row("", Direction.ADDED, _ACCESS),
             Row("rules", Direction.ANY, _ACCESS),
             Row("aggregationRule", Direction.ANY, _ACCESS),
         ),
@@ -69,6 +79,12 @@ _BY_KIND: Mapping[str, tuple[Row, ...]] = {
         (Row("", Direction.REMOVED, Notice.REMOVED_POLICY), Row("spec", Direction.ANY, Notice.WEAKER_POLICY)),
     ),
 }
+_SOURCES_OF_CHARTS = (
+    # Argo CD's configuration: who may log in, what it compares, and when it calls an object healthy.
+    Row("configs", Direction.ANY, _ACCESS),
+    # The program that refuses: with no replica, or with other arguments, it may refuse nothing.
+    Row("** admissionController", Direction.ANY, Notice.CHANGED_POLICY),
+)
 _EVERY_OBJECT = (
     *(
         Row(f"** {name}", Direction.ANY, Notice.CHANGED_SOURCE)
@@ -92,4 +108,8 @@ _EVERY_OBJECT = (
 
 def rows_of_object(kind: str) -> tuple[Row, ...]:
     """The rows of an object of a cluster by its kind, and of the sources that it is rendered from ("")."""
-    return (*_BY_KIND.get(kind, ()), *_EVERY_OBJECT)
+    if not kind:
+        return (*_SOURCES_OF_CHARTS, *_EVERY_OBJECT)
+    # Argo CD applies whatever is new in these folders, with all rights. Two kinds only limit what others may.
+    new = () if kind in ("ResourceQuota", "LimitRange") else (Row("", Direction.ADDED, _ACCESS),)
+    return (*_BY_KIND.get(kind, ()), *_EVERY_OBJECT, *new)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import product
+from collections.abc import Iterator, Sequence
+from itertools import combinations, product
 from math import prod
 
 from neuroscale.catalog import Accelerator, Catalog
+from neuroscale.core.errors import Problem
 from neuroscale.manifests.pod_resources import Labels, Pod
+from neuroscale.repo.layout import ACCELERATORS
 
 GKE_SLICES = "cloud.google.com/gke-gpu-partition-size"
 """The label of nodes whose cards GKE cuts into slices, each of which a pod asks for as a whole card."""
@@ -42,6 +44,24 @@ def find_accelerator(pod: Pod, catalog: Catalog, usual: Sequence[str]) -> tuple[
         counts = ", ".join(map(str, chosen.counts))
         raise ValueError(f"a pod cannot hold {count:,} x {chosen.name}, only {counts}")
     return chosen.name, count
+
+
+def doubles(catalog: Catalog) -> Iterator[Problem]:
+    """A problem for each two accelerators for which the same pods ask: then none of these has a price, or is judged."""
+    for one, other in combinations(catalog.accelerators.values(), 2):
+        if set(one.counts).isdisjoint(other.counts):
+            continue
+        for way, theirs in product(one.ways, other.ways):
+            if way.resource and (way.resource, way.node_selector) == (theirs.resource, theirs.node_selector):
+                labels = ", ".join(f"{key}={value}" for key, value in sorted(way.node_selector.items())) or "no label"
+                yield Problem(
+                    ACCELERATORS,
+                    "node_selector",
+                    f"a pod that asks for {one.name!r} also asks for {other.name!r} ({way.resource}, {labels}): "
+                    "neither its price nor its memory is known",
+                    "Remove one of the two, or give their nodes different labels.",
+                )
+                break
 
 
 def _only(pod: Pod, known: Sequence[Accelerator], usual: Sequence[str], count: int) -> Accelerator:

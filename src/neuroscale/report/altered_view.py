@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from neuroscale.core.plurals import counted
 from neuroscale.gate.verdict import Alterations, ChangedFile, ChangedValue, Finding
 from neuroscale.report.phrases import Escape, side
+from neuroscale.report.summary import FINDINGS_SHOWN
 
 _PATHS = 6  # of one kind that are named
 
@@ -28,6 +30,26 @@ def alert(finding: Finding, name: Escape, prose: Escape) -> str:
     """A notice that a reviewer must see first, on one line."""
     subject = f" · {name(finding.subject)}" if finding.subject else ""
     return f"{prose(finding.rule.replace('-', ' '))} · {name(finding.file)}{subject} · {prose(finding.message)}"
+
+
+def alerts(found: Sequence[Finding], name: Escape, prose: Escape, room: int) -> list[str]:
+    """A row for each notice in at most `room` bytes; the last names the kinds of the others, so that none is hidden."""
+    rows: list[str] = []
+    for number, one in enumerate(found[:FINDINGS_SHOWN], 1):
+        row = f"- {alert(one, name, prose)}"
+        room -= len(row.encode()) + 1
+        if room < (len(rest(found[number:], prose).encode()) + 2 if number < len(found) else 0):
+            break
+        rows.append(row)
+    left = found[len(rows) :]
+    return [*rows, f"- {rest(left, prose)}"] if left else rows
+
+
+def rest(alerts: Sequence[Finding], prose: Escape) -> str:
+    """`and 3 more notices, see the JSON report: 2 changed source, 1 raised budget`: those without a line."""
+    kinds = Counter(one.rule.replace("-", " ") for one in alerts)
+    named = prose(", ".join(f"{count:,} {kind}" for kind, count in kinds.items()))
+    return f"and {counted(len(alerts), 'more notice')}, see the JSON report: {named}"
 
 
 def total(altered: Alterations) -> str:

@@ -99,8 +99,9 @@ def _top(verdict: Verdict) -> str:
 def _alerts(verdict: Verdict) -> str:
     """What the change loosens, widens or moves: a reviewer sees it before anything else."""
     alerts = summary.alerts_of(verdict)
-    rows = (f"- {altered_view.alert(one, _path, _message)}" for one in alerts[: summary.FINDINGS_SHOWN])
-    return _section("### Look at this first", rows, len(alerts), "alerts", "notice")
+    heading = "### Look at this first"
+    rows = altered_view.alerts(alerts, _path, _message, _BYTES["alerts"] - _size(heading) - 2)
+    return "\n".join([heading, "", *rows]) if rows else ""
 
 
 def _path(text: str) -> str:

@@ -115,7 +115,8 @@ def _print_alerts(verdict: Verdict, console: Console) -> None:
     _print_heading("Look at this first", console)
     for one in alerts[: summary.FINDINGS_SHOWN]:
         line(console, f"- {altered_view.alert(one, _item, lambda text: terminal(text, 600))}", 2)
-    _print_rest(len(alerts), "notice", console)
+    if left := alerts[summary.FINDINGS_SHOWN :]:
+        line(console, altered_view.rest(left, _item), 2)
 
 
 def _print_effects(effects: Effects | None, console: Console) -> None:

@@ -18,14 +18,15 @@ from neuroscale.catalog.directions import Notice
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.plurals import counted, noun_for
 from neuroscale.core.units import MIB
-from neuroscale.gate.changed_files import KINDS, changed_files, kind_of
+from neuroscale.gate.changed_files import KINDS, OWNERS, WORKFLOWS, changed_files, kind_of
 from neuroscale.gate.changed_values import Value, changed_values, compared, entries_of, holds_objects
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding, problem_findings
+from neuroscale.gate.checks.git_attributes import changed_lines
 from neuroscale.gate.verdict import CHANGE_CHECK, Alterations, ChangedValue, Finding, Severity
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.policies.policy_set import POLICY_FILE
 from neuroscale.repo.git import TooLargeError
-from neuroscale.repo.layout import ALERT_TESTS, BUDGETS, POLICIES, SETTINGS, SMOKE_TESTS, TEAMS
+from neuroscale.repo.layout import ALERT_TESTS, BUDGETS, EXAMPLES, POLICIES, SETTINGS, SMOKE_TESTS, TEAMS
 from neuroscale.repo.snapshot import MemorySnapshot
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ _MOST_TESTS = 500
 _MOST_OBJECTS = 2_000  # of clusters, and the bytes of their files
 _MOST_BYTES = 4 * MIB
 _NOT_THERE = "not there"
+_PICTURES = (".cast", ".svg", ".md")  # beside workflows, and for people
 FIXES: Mapping[Notice, str] = {
     Notice.REMOVED_POLICY: "Merge it only if nothing needs this policy any more: nothing refuses what it refused.",
     Notice.WEAKER_POLICY: "Merge it only if the policy is meant to refuse less.",
@@ -79,7 +81,7 @@ class AlteredCheck(GateCheck):
         caught = _caught()
         files = changed_files(change)
         values, unread = changed_values(change)
-        findings = [*_notices_of(values), *_not_compared(unread), *_weaker_tests(change)]
+        findings = [*_notices_of(values), *_forge_files(change), *_not_compared(unread), *_weaker_tests(change)]
         objects, faults = _cluster_objects(change)
         known = run.schemas().kinds if objects else {}
         for manifest in objects:
@@ -110,12 +112,16 @@ def _listed(values: Sequence[Value]) -> Iterator[ChangedValue]:
 
 
 def _notices_of(values: Iterable[Value]) -> Iterator[Finding]:
-    """A notice for each value that loosens, widens or moves something; one for many of the same place."""
-    groups: dict[tuple[Notice, str, str], list[Value]] = {}
+    """A notice for each value that loosens, widens or moves something; one for many of the same place and kind.
+
+    By the kind of object, so that many harmless ones do not hide another.
+    """
+    groups: dict[tuple[Notice, str, str, str], list[Value]] = {}
     for value in values:
         if value.row is not None:
-            groups.setdefault((value.row.notice, value.row.place, kind_of(value.file).noun), []).append(value)
-    for (notice, _, noun), group in groups.items():
+            key = value.row.notice, value.row.place, kind_of(value.file).noun, value.subject.partition(" ")[0]
+            groups.setdefault(key, []).append(value)
+    for (notice, _, noun, _), group in groups.items():
         entries = dict.fromkeys(value.subject or value.file.rpartition("/")[2].removesuffix(".yaml") for value in group)
         if len(entries) <= _FEW and len(group) <= _MANY:
             for value in group:
@@ -164,6 +170,22 @@ def _notice(notice: Notice, file: str, message: str, subject: str = "") -> Findi
     return finding.model_copy(update={"subject": subject})
 
 
+_DECIDES = {OWNERS: "who must approve a change", WORKFLOWS: "what runs with the repository's rights"}
+
+
+def _forge_files(change: Change) -> Iterator[Finding]:
+    """A notice for each file that tells the forge who approves and what runs, with its changed lines."""
+    decisive = [path for path in change.paths if kind_of(path) in _DECIDES and not path.endswith(_PICTURES)]
+    # New files last, so that many of them hide no other.
+    decisive.sort(key=lambda path: (kind_of(path) is WORKFLOWS, change.states[path] == "A"))
+    for path in decisive[:_MANY]:
+        message = f"decides {_DECIDES[kind_of(path)]}, and changes: {changed_lines(change, path)}"
+        yield _notice(Notice.WIDER_ACCESS, path, message)
+    if len(decisive) > _MANY:
+        message = f"and {counted(len(decisive) - _MANY - 1, 'more file')} of the forge change"
+        yield _notice(Notice.WIDER_ACCESS, decisive[_MANY], message)
+
+
 def _not_compared(paths: Sequence[str]) -> Iterator[Finding]:
     if paths:
         more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
@@ -193,8 +215,10 @@ def _cluster_objects(change: Change) -> tuple[list[Manifest], list[Finding]]:
 # Tests.
 
 _TEST = re.compile(r"([ \t]*)(?:async )?def (test_\w+)")
-_DEMANDS = re.compile(r"\b(?:assert|raises)\b")
-_SKIPPED = re.compile(r"\b(?:skip|skipif|xfail|importorskip)\b")
+_DEMANDS = re.compile(r"\b(?:assert(?! *(?:True|1)\b)|raises)\b")
+_SKIPPED = re.compile(
+    r"\b(?:skip|skipif|xfail|importorskip|collect_ignore\w*|pytest_(?:ignore_collect|collection\w*))\b"
+)
 
 
 def _weaker_tests(change: Change) -> Iterator[Finding]:
@@ -234,6 +258,8 @@ def _holds_tests(path: str) -> bool:
             and kind_of(path).entries == "policies"
             and not path.endswith(f"/{POLICY_FILE}")
         )
+    if path.startswith(f"{EXAMPLES}/"):  # the gate renders them to show what a change does
+        return True
     return path == ALERT_TESTS or (path.startswith((f"{SMOKE_TESTS}/", "tests/")) and path.endswith(".py"))
 
 

@@ -12,6 +12,7 @@ from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, problem_findings
 from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.gate.verdict import Finding
+from neuroscale.manifests.accelerators import doubles
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder.form import check_form
 from neuroscale.rendering.scaffolder.template import load_template
@@ -63,6 +64,7 @@ def load_platform(files: PlatformSources) -> tuple[list[Finding], PlanningInputs
     problems = [
         *check_form(platform.template, platform.catalog, platform.settings),
         *check_budgets(budgets, platform.catalog),
+        *doubles(platform.catalog),
     ]
     try:
         check_settings(platform.settings, platform.catalog)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
-from neuroscale.catalog.settings import Settings, check_settings
+from neuroscale.catalog.settings import Environment, Settings, check_settings
 from neuroscale.core.errors import InputError
 from neuroscale.costs.bill import CostChange
 from neuroscale.costs.change import Service, Side, compare
@@ -77,7 +77,7 @@ def cost_of_change(
     judged = _without_the_usual(compare(known, deciding, before, today))
     if judged is None:  # then nothing differs by the prices of either side
         return None
-    at_base = compare(known, before, before, today)
+    at_base = compare(known, deciding.base or before, before, today)
     unpriced = (_unpriced_after(one) if one else set() for one in (at_base, judged))
     return CostOfChange(shown or judged, judged, tuple(sorted(set.difference(*unpriced))))
 
@@ -130,7 +130,24 @@ def deciding_prices(base: PlatformSources, after: PlatformSources) -> Prices:
 def _deciding(prices: Prices, before: Prices | None) -> Prices:
     if before is None or (prices.same_as(before) and prices.catalog.teams == before.catalog.teams):
         return prices
-    return replace(prices, base=before)
+    return replace(
+        prices, base=replace(before, environments={**_new_environments(prices, before), **before.environments})
+    )
+
+
+def _new_environments(prices: Prices, before: Prices) -> dict[str, Environment]:
+    """The environments that only the change has, with the price lists that the base has for such clusters.
+
+    Otherwise a service in a new environment without a list, or with a cheap one, would pass every budget.
+    """
+    lists: dict[str, dict[str, None]] = {}
+    for known in before.environments.values():
+        lists.setdefault(known.cluster, {}).update(dict.fromkeys(known.price_lists))
+    return {
+        name: environment.model_copy(update={"price_lists": tuple(lists.get(environment.cluster, ()))})
+        for name, environment in prices.environments.items()
+        if name not in before.environments
+    }
 
 
 def _prices_before(base: PlatformSources) -> Prices | None:

@@ -11,6 +11,7 @@ each trusted file of the merge result, in a repository of its own, where no sett
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from neuroscale.core.errors import UntrustedError
@@ -131,17 +132,24 @@ def changed_attributes(change: Change) -> list[Finding]:
     for path in change.paths:
         if path.rpartition("/")[2].casefold() != ATTRIBUTES:
             continue
-        before, after = (
-            (side.read(path) or b"").decode("utf-8", "replace").split("\n") for side in (change.before, change.after)
-        )
-        removed, added = (set(one).difference(other) for one, other in ((before, after), (after, before)))
-        lines = [f"- {_shown(line)}" for line in before if line in removed]
-        lines += [f"+ {_shown(line)}" for line in after if line in added]
-        more = f"; {len(lines) - _MOST_LINES} more lines" if len(lines) > _MOST_LINES else ""
-        message = f"decides how files are checked out, and changes: {'; '.join(lines[:_MOST_LINES])}{more}"
+        message = f"decides how files are checked out, and changes: {changed_lines(change, path)}"
         fix = "Read each line: it holds for every clone, and for files that come later."
         notices.append(file_finding(_GATE, "attributes-changed", path, message, fix, severity=Severity.NOTICE))
     return notices
+
+
+def changed_lines(change: Change, path: str) -> str:
+    """The lines of a file that a change removes and adds, escaped and bounded."""
+    before, after = (
+        (side.read(path) or b"").decode("utf-8", "replace").split("\n") for side in (change.before, change.after)
+    )
+    removed, added = list(Counter(before) - Counter(after)), list(Counter(after) - Counter(before))
+    shown = removed[: max(_MOST_LINES // 2, _MOST_LINES - len(added))]
+    lines = [f"- {_shown(line)}" for line in shown]
+    lines += [f"+ {_shown(line)}" for line in added[: _MOST_LINES - len(shown)]]
+    left = len(removed) + len(added) - len(lines)
+    more = f"; {left} more lines" if left else ""
+    return f"{'; '.join(lines)}{more}" or "only the order of its lines"
 
 
 def answered_findings(change: Change) -> list[Finding]:
