@@ -95,7 +95,9 @@ def test_a_model_server_goes_on_while_the_platform_starts_anew_and_ends_with_it(
     def program() -> psutil.Process:
         command = [sys.executable, "-c", _SUPERVISOR, str(state.folder)]
         marks = {INSTANCE_VARIABLE: state.instance.id, PROCESS_VARIABLE: NAME}
+        (state.folder / "server").unlink(missing_ok=True)  # of the program before, whose report is still there
         subprocess.run(command, check=True, timeout=60, env={**os.environ, **marks})
+        wait_for(lambda: (state.folder / "server").exists() and (state.folder / "server").read_text())
         wait_for(lambda: (report := read_report(state)) is not None and report.healthy)
         return psutil.Process(int((state.folder / "server").read_text()))
 
