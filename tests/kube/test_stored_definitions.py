@@ -57,6 +57,7 @@ def test_a_stored_definition_is_what_the_server_makes_of_one_that_is_sent(
     sent = definition(SENT)
     apply_all(api_server.cluster, [sent])
     try:
+        await_served(api_server.cluster, [sent], 60)  # its conditions come a moment after it
         assert without_its_own(there(api_server, stored)) == without_its_own(there(api_server, sent))
     finally:
         api_server.cluster.delete(Identity.of(sent))
