@@ -31,12 +31,12 @@ def _sections(command: Any, name: str, parent: Any) -> list[str]:
     context = type(command).context_class(
         command, info_name=name, parent=parent, terminal_width=_WIDTH, max_content_width=_WIDTH
     )
-    subcommands = getattr(command, "commands", {})
+    names = command.list_commands(context) if hasattr(command, "list_commands") else []
     path = context.command_path
     heading = f"{'#' * (2 + path.count(' '))} {path}"
     sections = [f"{heading}\n\n```text\n{command.get_help(context).strip()}\n```\n"]
-    for sub, found in subcommands.items():
-        sections += _sections(found, sub, context)
+    for subcommand in names:
+        sections += _sections(command.get_command(context, subcommand), subcommand, context)
     return sections
 
 

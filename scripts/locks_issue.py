@@ -15,9 +15,9 @@ from pathlib import Path
 
 from neuroscale.cli.workflow_environment import repository_url
 from neuroscale.core.errors import NeuroscaleError
-from neuroscale.core.plurals import counted
+from neuroscale.core.printable import counted
 from neuroscale.forge.connect import connect
-from neuroscale.forge.kept_issue import keep_issue
+from neuroscale.forge.sticky_comment import keep_issue
 from neuroscale.forge.token import find_token
 
 REPOSITORY = Path(__file__).resolve().parents[1]

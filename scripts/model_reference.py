@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from neuroscale.models.architectures import removed, version
+from neuroscale.models.registry import removed, version
 from neuroscale.models.supported_architectures import supported
 
 FILE = Path(__file__).resolve().parent.parent / "docs" / "models.md"

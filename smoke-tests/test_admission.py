@@ -7,9 +7,9 @@ import pytest
 from neuroscale.cluster.admission_tripwires import try_tripwires
 from neuroscale.cluster.command_lines import CommandLines
 from neuroscale.kube.client import Cluster
-from neuroscale.smoke.check_errors import CannotTellError, require
 from neuroscale.smoke.expected_services import Target
 from neuroscale.smoke.pytest_plugin import Notes
+from neuroscale.smoke.results import CannotTellError, require
 
 _NO_RIGHT = " is forbidden: User "
 

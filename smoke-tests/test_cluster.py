@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from neuroscale.cluster.command_lines import CommandLines
-from neuroscale.smoke.check_errors import FindingError, NeedsError, require
 from neuroscale.smoke.cluster_answers import Api
 from neuroscale.smoke.pytest_plugin import Notes
+from neuroscale.smoke.results import FindingError, NeedsError, require
 
 
 @pytest.mark.check("api-server")

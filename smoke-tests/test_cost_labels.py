@@ -7,9 +7,9 @@ import pytest
 from neuroscale.cluster.command_lines import CommandLines
 from neuroscale.cluster.object_fields import part
 from neuroscale.kube.client import Object
-from neuroscale.smoke.check_errors import require
 from neuroscale.smoke.expected_services import COST_LABELS, Service
 from neuroscale.smoke.pytest_plugin import Notes
+from neuroscale.smoke.results import require
 
 
 @pytest.mark.check("cost-labels")

@@ -9,12 +9,12 @@ from neuroscale.cluster.endpoint import chat
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.errors import UnreachedError
 from neuroscale.smoke import model_requests
-from neuroscale.smoke.check_errors import CannotTellError, FindingError, require
 from neuroscale.smoke.cluster_answers import Opened
 from neuroscale.smoke.expected_services import Service
-from neuroscale.smoke.garbage import garbage
+from neuroscale.smoke.model_requests import garbage
 from neuroscale.smoke.pytest_plugin import Notes
-from neuroscale.smoke.run_spec import Spec
+from neuroscale.smoke.results import CannotTellError, FindingError, require
+from neuroscale.smoke.runner import Spec
 
 _FEW = 16
 _SOME = 32

@@ -8,11 +8,11 @@ from neuroscale.cluster.endpoint import chat
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.smoke import model_requests
-from neuroscale.smoke.check_errors import FindingError, require
 from neuroscale.smoke.expected_services import Service
 from neuroscale.smoke.model_requests import Prompts
 from neuroscale.smoke.pytest_plugin import Notes
-from neuroscale.smoke.run_spec import Spec
+from neuroscale.smoke.results import FindingError, require
+from neuroscale.smoke.runner import Spec
 
 
 @pytest.mark.check("longest-prompt")

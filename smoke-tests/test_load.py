@@ -9,11 +9,11 @@ import pytest
 from neuroscale.cluster.endpoint import chat
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.smoke import model_requests
-from neuroscale.smoke.check_errors import require
 from neuroscale.smoke.expected_services import Service
 from neuroscale.smoke.model_requests import Prompts, percentile
 from neuroscale.smoke.pytest_plugin import Notes
-from neuroscale.smoke.run_spec import Spec
+from neuroscale.smoke.results import require
+from neuroscale.smoke.runner import Spec
 
 _TIMES = 20
 """The fewest requests of which the p95 is not the slowest one."""

@@ -9,9 +9,9 @@ import pytest
 from neuroscale.cluster.endpoint import chat, metrics
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.smoke import model_requests
-from neuroscale.smoke.check_errors import require
 from neuroscale.smoke.pytest_plugin import Notes
-from neuroscale.smoke.run_spec import Spec
+from neuroscale.smoke.results import require
+from neuroscale.smoke.runner import Spec
 
 _WITHIN = 15.0  # seconds until a request is counted
 _TOKENS = 4

@@ -15,9 +15,9 @@ import pytest
 from neuroscale.cluster.endpoint.connection import Endpoint, causes
 from neuroscale.cluster.endpoint.routes import OPTION, Routes
 from neuroscale.smoke import model_requests
-from neuroscale.smoke.check_errors import CannotTellError, FindingError, NotApplicableError, require
 from neuroscale.smoke.pytest_plugin import Notes
-from neuroscale.smoke.run_spec import Spec
+from neuroscale.smoke.results import CannotTellError, FindingError, NotApplicableError, require
+from neuroscale.smoke.runner import Spec
 
 _NO_URL = "no URL (--base-url, --connect-to): the service was asked through the API server"
 _WITHIN = 10.0

@@ -10,9 +10,9 @@ from neuroscale.cluster.service_status_reader import Question, Reader
 from neuroscale.cluster.services_in_git import Clone
 from neuroscale.kube.client import Cluster
 from neuroscale.repo.snapshot import FolderSnapshot
-from neuroscale.smoke.check_errors import CannotTellError, FindingError, require
 from neuroscale.smoke.expected_services import Service, Target
 from neuroscale.smoke.pytest_plugin import Notes
+from neuroscale.smoke.results import CannotTellError, FindingError, require
 
 
 @pytest.mark.check("ready")

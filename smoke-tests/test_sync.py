@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 
 from neuroscale.cluster.command_lines import CommandLines
-from neuroscale.cluster.object_differences import differences
-from neuroscale.cluster.object_fields import items, part
+from neuroscale.cluster.object_fields import differences, items, part
 from neuroscale.cluster.pod_state import SERVER
 from neuroscale.kube.client import Cluster, Object
 from neuroscale.rendering.platform.argocd import NAMESPACE, application_name
-from neuroscale.smoke.check_errors import CannotTellError, FindingError, require
+from neuroscale.smoke.cluster_answers import standing
 from neuroscale.smoke.expected_services import Service, Target
 from neuroscale.smoke.pytest_plugin import Notes, distrust
-from neuroscale.smoke.revisions import standing
-from neuroscale.smoke.run_spec import Spec
+from neuroscale.smoke.results import CannotTellError, FindingError, require
+from neuroscale.smoke.runner import Spec
 
 
 @pytest.mark.check("application")

@@ -10,7 +10,7 @@ import pytest
 
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.settings import ProductionRules, check_settings
-from neuroscale.cli.fit_answer import Question, answer
+from neuroscale.cli.fit import Question, answer
 from neuroscale.core.errors import InputError
 from neuroscale.manifests.accelerators import GKE_SLICES, doubles, find_accelerator
 from neuroscale.manifests.pod_resources import Pod

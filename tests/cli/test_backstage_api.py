@@ -16,21 +16,21 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from examples import examples
-from neuroscale.cli import backstage_api
+from neuroscale.cli import serve
 from neuroscale.cli.app import app
 from neuroscale.cli.serve import serve_plans
 from neuroscale.core.errors import InputError
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.scaffolder import plan_step
-from neuroscale.rendering.scaffolder.actions import PLAN_PATH, PLAN_ROUTE, REQUEST
 from neuroscale.rendering.scaffolder.form import expected_enums
+from neuroscale.rendering.scaffolder.template import PLAN_PATH, PLAN_ROUTE, REQUEST
 from neuroscale.rendering.service_folder import render
 from neuroscale.request.service_request import load_request
 from plan_factory import ANSWERS
 from platform_repository import CATALOG, SETTINGS, TEMPLATE
 
 ROOT = Path(__file__).resolve().parents[2]
-APP = backstage_api.create_app(CATALOG, SETTINGS, TEMPLATE)
+APP = serve.create_app(CATALOG, SETTINGS, TEMPLATE)
 
 
 def call(method: str, path: str, content: Any = None, content_type: str = "application/json") -> httpx.Response:
@@ -158,12 +158,12 @@ def test_a_large_body_is_refused_before_it_is_read_whole() -> None:
             sent += 1024
             yield b" " * 1024
 
-    for content in (b" " * (backstage_api.LARGEST_BODY + 1), endless()):
+    for content in (b" " * (serve.LARGEST_BODY + 1), endless()):
         response = post(content)
         assert response.status_code == 413
         fields(response)
-    assert sent <= backstage_api.LARGEST_BODY + 2048
-    padded = json.dumps(ANSWERS).encode().ljust(backstage_api.LARGEST_BODY)
+    assert sent <= serve.LARGEST_BODY + 2048
+    padded = json.dumps(ANSWERS).encode().ljust(serve.LARGEST_BODY)
     assert post(padded).status_code == 200
 
 
@@ -177,7 +177,7 @@ def test_a_fault_of_the_server_shows_nothing_of_its_inside(monkeypatch: pytest.M
     def broken(*_: Any) -> Any:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr(backstage_api, "answer", broken)
+    monkeypatch.setattr(serve, "answer", broken)
     response = ask(ANSWERS)
     assert response.status_code == 500
     fields(response)
@@ -203,7 +203,7 @@ def test_it_listens_on_this_machine_only_unless_told_otherwise(monkeypatch: pyte
     def listened(*given: Any) -> None:
         addresses.append(given[-1].getsockname()[0])
 
-    monkeypatch.setattr(backstage_api, "serve", listened)
+    monkeypatch.setattr(serve, "serve", listened)
     assert CliRunner().invoke(app, ["serve", "--port", "0", "--repository", str(ROOT)]).exit_code == 0
     assert addresses == ["127.0.0.1"]
 

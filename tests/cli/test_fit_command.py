@@ -13,7 +13,7 @@ from command_line import commands
 from cost_examples import prices
 from fit_models import LLAMA
 from neuroscale.catalog import Catalog
-from neuroscale.cli.fit_answer import Question, answer
+from neuroscale.cli.fit import Question, answer
 from neuroscale.planning.fit import PINNED
 
 ROOT = Path(__file__).resolve().parents[2]

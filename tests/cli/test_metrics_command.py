@@ -24,8 +24,7 @@ from command_line import Said
 from examples import examples
 from neuroscale.catalog.settings import Prometheus as Configured
 from neuroscale.cluster.endpoint.metrics import parse
-from neuroscale.cluster.metrics.prometheus_connection import in_cluster
-from neuroscale.cluster.metrics.promql import duration, quoted, selector
+from neuroscale.cluster.metrics.prometheus import duration, in_cluster, quoted, selector
 from neuroscale.core.errors import InputError
 from prometheus_lab import NAMESPACE, Lab, Server, running_prometheus
 from waiting import wait_for

@@ -13,7 +13,7 @@ from cluster_lab import run
 from command_line import Said
 from forge_lab import GiteaLab, forge_of
 from forge_server import ForgeServer
-from neuroscale.cli import chosen_opencost
+from neuroscale.cli import chosen_metrics
 from neuroscale.forge.interface import Forge
 from neuroscale.local import opencost as local_opencost
 from neuroscale.planning.plan import Cost, Tenancy, dump_plan
@@ -108,7 +108,7 @@ def test_no_issue_is_written_about_the_local_meter_unless_it_is_named(
     repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(local_opencost, "runs_in", lambda folder: True)
-    monkeypatch.setattr(chosen_opencost, "local_state", lambda where: None)
+    monkeypatch.setattr(chosen_metrics, "local_state", lambda where: None)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "missing"))
     asked = ("reconcile", "--window", WINDOW, "--repository", repository)
     with opencost_server(metered(120)) as url:

@@ -15,7 +15,7 @@ import pytest
 
 from cluster_lab import run
 from command_line import Said
-from neuroscale.cli import chosen_opencost
+from neuroscale.cli import chosen_metrics
 from neuroscale.local import opencost as local_opencost
 from neuroscale.planning.plan import Tenancy, dump_plan
 from opencost_answers import SYSTEM, costs, envelope, key
@@ -203,7 +203,7 @@ def test_the_local_meter_is_found_and_another_named_place_is_asked_instead(
 ) -> None:
     monkeypatch.setattr(local_opencost, "runs_in", lambda folder: folder == repository / ".state/local")
     monkeypatch.setattr(local_opencost, "address_in", lambda folder: opencost)
-    monkeypatch.setattr(chosen_opencost, "local_state", lambda where: None)
+    monkeypatch.setattr(chosen_metrics, "local_state", lambda where: None)
     asked = ("showback", "--window", WINDOW, "--repository", repository)
     assert f"from OpenCost at {opencost}" in run(*asked).out
     elsewhere = run(*asked, "--kubeconfig", tmp_path / "missing")
@@ -215,7 +215,7 @@ def test_the_local_meter_is_found_and_another_named_place_is_asked_instead(
 def test_nodes_without_a_price_stand_beside_the_bill_and_fail_a_strict_run(
     opencost: str, repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(chosen_opencost, "local_state", lambda where: None)
+    monkeypatch.setattr(chosen_metrics, "local_state", lambda where: None)
     monkeypatch.setattr(local_opencost, "address_in", lambda folder: opencost)
     monkeypatch.setattr(local_opencost, "unpriced_in", lambda folder: ("simulated-a", "this-machine"))
     asked = ("showback", "--window", WINDOW, "--repository", repository, "--state", tmp_path)

@@ -9,7 +9,7 @@ import pytest
 
 from cluster_lab import run
 from command_line import Said
-from neuroscale.cli import chosen_opencost
+from neuroscale.cli import chosen_metrics
 from neuroscale.local import opencost as local_opencost
 from neuroscale.metering import services, tokens
 from neuroscale.metering.services import ServiceFacts
@@ -79,7 +79,7 @@ def test_prices_that_nodes_without_a_price_lower_are_told(monkeypatch: pytest.Mo
     counted = {("one", "chat"): Counted(Decimal(3_000_000), Decimal(2_000_000), Decimal(1), 8.0)}
     monkeypatch.setattr(services, "service_facts", lambda metered, snapshot, environments: {})
     monkeypatch.setattr(tokens, "count_tokens", lambda prometheus, window: counted)
-    monkeypatch.setattr(chosen_opencost, "local_state", lambda where: None)
+    monkeypatch.setattr(chosen_metrics, "local_state", lambda where: None)
     monkeypatch.setattr(local_opencost, "unpriced_in", lambda folder: ("simulated-a", "this-machine"))
     with opencost_server(envelope({key("chat", "one"): costs(11, 1), "__idle__": costs(0)})) as url:
         monkeypatch.setattr(local_opencost, "address_in", lambda folder: url)

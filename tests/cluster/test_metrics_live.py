@@ -62,7 +62,7 @@ def test_prometheus_shows_what_the_server_itself_counted(live: Live) -> None:
 
 def test_the_metrics_that_rules_use_are_the_servers(live: Live) -> None:
     """A rename in vLLM would leave every alert silent."""
-    from neuroscale.cluster.metrics.prometheus_connection import by_address
+    from neuroscale.cluster.metrics.prometheus import by_address
     from neuroscale.local.prometheus import address_in
 
     with by_address(address_in(live.folder)) as prometheus:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 import httpx
 import pytest
 
-from neuroscale.cli.json_output import print_json
+from neuroscale.cli.options import print_json
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.cluster.endpoint.metrics import parse
 from neuroscale.cluster.metrics.prometheus import Prometheus, PrometheusError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neuroscale.core.plurals import counted, plainly_counted
+from neuroscale.core.printable import counted, plainly_counted
 
 
 def test_one_is_singular_and_all_others_plural() -> None:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from neuroscale.core.retries import repeatedly
+from neuroscale.core.waiting import repeatedly
 
 
 @pytest.fixture

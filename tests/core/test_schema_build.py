@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuroscale.core import custom_schemas, module_zip, native_schemas, schema_build
-from neuroscale.core.kind_schema import BuildError, Found, Schema
+from neuroscale.core import custom_schemas, module_zip, schema_build
 from neuroscale.core.module_zip import ModuleError
-from neuroscale.core.schemas import LAYOUT, load, schema_file
+from neuroscale.core.schemas import LAYOUT, BuildError, Found, Schema, load, schema_file
 from neuroscale.core.tool_cache import Module
 
 OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
@@ -54,7 +53,7 @@ RAW: dict[str, Schema] = {
         "additionalProperties": False,
     },
 }
-DEFINITIONS = native_schemas.native_definitions(RAW)
+DEFINITIONS = schema_build.native_definitions(RAW)
 
 
 def custom(spec: Schema, **root: Any) -> Schema:
@@ -213,7 +212,7 @@ TABLE = [
 
 
 def test_a_native_kind_has_its_plural_and_scope_from_the_table() -> None:
-    (found,) = native_schemas.native_kinds(RAW, TABLE, "kubernetes@1")
+    (found,) = schema_build.native_kinds(RAW, TABLE, "kubernetes@1")
     assert (found.api_version, found.kind, found.plural, found.namespaced, found.native, found.source) == (
         *("things.io/v1", "Thing", "things", False, True, "kubernetes@1"),
     )
@@ -222,17 +221,17 @@ def test_a_native_kind_has_its_plural_and_scope_from_the_table() -> None:
 def test_a_version_that_is_newer_than_the_table_is_known() -> None:
     (table,) = TABLE
     older = json.loads(json.dumps([table]).replace('"v1"', '"v1beta1"'))
-    (found,) = native_schemas.native_kinds(RAW, older, "")
+    (found,) = schema_build.native_kinds(RAW, older, "")
     assert (found.api_version, found.plural, found.namespaced) == ("things.io/v1", "things", False)
 
 
 def test_a_kind_whose_plural_nothing_says_stops_the_build() -> None:
     with pytest.raises(BuildError, match=r"kubernetes@1 has the kind things\.io/v1 Thing, and nothing says its plural"):
-        list(native_schemas.native_kinds(RAW, [], "kubernetes@1"))
+        list(schema_build.native_kinds(RAW, [], "kubernetes@1"))
 
 
 def test_a_native_schema_stands_alone_and_is_strict() -> None:
-    (found,) = native_schemas.native_kinds(RAW, TABLE, "")
+    (found,) = schema_build.native_kinds(RAW, TABLE, "")
     schema = json.loads(json.dumps(found.schema))
     assert accepts(schema, thing({"leaves": [{"size": 1}, {"size": "1Gi", "properties": "x", "$ref": "y"}]}))
     assert accepts(schema, thing({"free": {"any": 1}}))
@@ -245,7 +244,7 @@ def test_a_native_schema_stands_alone_and_is_strict() -> None:
 
 def test_another_version_of_the_package_than_the_pinned_one_is_refused() -> None:
     with pytest.raises(BuildError, match=r"is installed; the requirements pin 0\.0\.1\."):
-        native_schemas.read_definitions("0.0.1")
+        schema_build.read_definitions("0.0.1")
 
 
 # ---------------------------------------------------------------- modules
@@ -300,7 +299,9 @@ def test_a_folder_of_a_module_is_unpacked_without_the_modules_name(tmp_path: Pat
 )
 def test_a_module_with_unusable_folders_is_refused(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(ModuleError, match=message):
-        module_zip.extract(archive({name: "x"}), Module("example.com/m", "v1", "h1:"), ("templates",), tmp_path / "in")
+        module_zip.extract(
+            archive({name: "x"}), Module("example.com/m", "v1", "h1:"), ("templates",), tmp_path / "in"
+        )
     assert not (tmp_path / "x").exists()
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from neuroscale.core import schemas, tool_cache, tools
-from neuroscale.core.native_schemas import read_definitions
+from neuroscale.core import schemas, tool_cache
+from neuroscale.core.schema_build import read_definitions
 from neuroscale.core.schemas import SchemaSet
 
 pytestmark = pytest.mark.tools
@@ -94,7 +94,7 @@ def judge(objects: Mapping[str, Object], known: SchemaSet, folder: Path) -> dict
     for index, name in enumerate(names):
         (folder / f"{index}.json").write_text(json.dumps(objects[name]))
     command: list[str | Path] = [
-        tools.find("kubeconform"),
+        tool_cache.find("kubeconform"),
         "-strict",
         "-output",
         "json",

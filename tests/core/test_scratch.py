@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from neuroscale.core.scratch import scratch_folder
+from neuroscale.core.files import scratch_folder
 
 _HOLD = """
 import sys, time
-from neuroscale.core.scratch import scratch_folder
+from neuroscale.core.files import scratch_folder
 with scratch_folder("neuroscale-test-") as folder:
     print(folder, flush=True)
     sys.stdin.read()

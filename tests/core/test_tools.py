@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from neuroscale.core import schemas, tool_cache, tools
+from neuroscale.core import schemas, tool_cache
 from neuroscale.core.errors import UntrustedError
 
 REPOSITORY = tool_cache.REPOSITORY
@@ -44,7 +44,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def test_a_tool_that_set_up_built_is_found(built: tool_cache.Tool) -> None:
-    assert tools.find("kubeconform") == built.binary
+    assert tool_cache.find("kubeconform") == built.binary
 
 
 def test_the_path_in_the_cache_names_tool_and_version(cache: Path) -> None:
@@ -57,32 +57,32 @@ def test_the_path_in_the_cache_names_tool_and_version(cache: Path) -> None:
 @pytest.mark.usefixtures("cache")
 def test_a_missing_tool_is_untrusted_and_names_the_command_that_builds_it() -> None:
     with pytest.raises(UntrustedError, match=r"kyverno v1\.\S+ is not built\. Run `make setup`\.$"):
-        tools.find("kyverno")
+        tool_cache.find("kyverno")
 
 
 def test_a_truncated_tool_is_refused(built: tool_cache.Tool) -> None:
     built.binary.write_bytes(b"pro")
     with pytest.raises(UntrustedError, match="is not the file that set-up built"):
-        tools.find("kubeconform")
+        tool_cache.find("kubeconform")
 
 
 def test_a_tool_without_its_stamp_is_refused(built: tool_cache.Tool) -> None:
     (built.folder / tool_cache.STAMP).unlink()
     with pytest.raises(UntrustedError, match="is not built"):
-        tools.find("kubeconform")
+        tool_cache.find("kubeconform")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"size": "7"}'])
 def test_a_tool_with_a_damaged_stamp_is_refused(built: tool_cache.Tool, content: str) -> None:
     (built.folder / tool_cache.STAMP).write_text(content)
     with pytest.raises(UntrustedError, match="make setup"):
-        tools.find("kubeconform")
+        tool_cache.find("kubeconform")
 
 
 def test_a_tool_that_cannot_be_executed_is_refused(built: tool_cache.Tool) -> None:
     built.binary.chmod(0o644)
     with pytest.raises(UntrustedError, match="is not executable"):
-        tools.find("kubeconform")
+        tool_cache.find("kubeconform")
 
 
 @pytest.mark.usefixtures("cache")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from neuroscale.costs.node_prices import UNPRICED, default_prices, node_prices
-from neuroscale.local.nodes import simulated_nodes
+from neuroscale.local.kwok import simulated_nodes
 from platform_repository import CATALOG, SETTINGS
 
 LISTS = ("google-cloud",)

@@ -11,13 +11,12 @@ import yaml
 
 import platform_workloads
 from neuroscale.core.errors import InputError
-from neuroscale.costs.change import Priced, priced
-from neuroscale.costs.platform import OWN, platform_side
+from neuroscale.costs.change import OWN, Priced, platform_side, priced
 from neuroscale.costs.pricing import Prices
 from neuroscale.manifests.objects import read_manifests
 from neuroscale.manifests.workloads import read_workloads
-from neuroscale.rendering.platform.chart_pods import FILE, load_record
-from neuroscale.rendering.platform.charts import load_charts
+from neuroscale.rendering.platform.charts import WORKLOADS_FILE as FILE
+from neuroscale.rendering.platform.charts import load_charts, load_record
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, copy_platform, edit
 

@@ -11,9 +11,9 @@ import pytest
 
 from after_merge_lab import Seen, check, failing, passing
 from cluster_lab import run
-from neuroscale.cli.curl_of_service import GATEWAY_VARIABLE, curl
+from neuroscale.cli.after_merge import GATEWAY_VARIABLE, curl
 from neuroscale.core.errors import ExitStatus
-from neuroscale.forge.after_merge.comment_record import MARKER, Record, read_record
+from neuroscale.forge.after_merge.comments import MARKER, Record, read_record
 from neuroscale.forge.after_merge.evidence import SMOKE, STATUS, Evidence, ServiceEvidence, read_evidence
 from neuroscale.forge.after_merge.reactions import status_of
 from neuroscale.forge.interface import Account, Comment

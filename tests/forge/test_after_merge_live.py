@@ -15,11 +15,10 @@ import httpx
 import pytest
 
 from live_lab import Live
-from neuroscale.forge.after_merge.comment_record import MARKER
+from neuroscale.forge.after_merge.comments import MARKER
 from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.http import Client
-from neuroscale.local.forge_accounts import ADMIN
-from neuroscale.local.forge_protection import MAIN
+from neuroscale.local.forge_accounts import ADMIN, MAIN
 from platform_lab import switch_smoke_tests
 
 pytestmark = [pytest.mark.platform, pytest.mark.live, pytest.mark.slow]

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuroscale.core.errors import InputError
+from neuroscale.forge.connect import parse_remote
 from neuroscale.forge.interface import RepositoryRef
-from neuroscale.forge.remote import parse_remote
 
 NAMES = st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=20)
 HOSTS = st.sampled_from(["github.com", "forge.example.com", "git-1.example.co.uk", "localhost", "10.0.0.7"])

@@ -8,7 +8,7 @@ import pytest
 
 from forge_lab import KINDS, Lab, forge_of, lab_for
 from neuroscale.forge.interface import Forge, ForgeError, RepositoryRef
-from neuroscale.forge.kept_issue import LONGEST, keep_issue
+from neuroscale.forge.sticky_comment import LONGEST, keep_issue
 
 MARKER = "<!-- neuroscale-test -->"
 TITLE = "Something differs"

@@ -11,12 +11,10 @@ import yaml
 
 from forge_server import ForgeServer
 from neuroscale.forge.branches import Access, Branches
-from neuroscale.forge.interface import RepositoryRef
+from neuroscale.forge.interface import RepositoryRef, wait_for_status
 from neuroscale.forge.sticky_comment import Run, write_comment
 from neuroscale.forge.token import VARIABLE
-from neuroscale.forge.waiting import wait_for_status
-from neuroscale.local.forge_accounts import GATE
-from neuroscale.local.forge_protection import REQUIRED_STATUS
+from neuroscale.local.forge_accounts import GATE, REQUIRED_STATUS
 from neuroscale.local.forge_setup import OWNER
 from repositories import Repository
 from waiting import wait_for

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from neuroscale.cli.gate import run_gate
-from neuroscale.cli.report_files import Reports
-from neuroscale.core import schemas, tools
+from neuroscale.cli.options import Reports
+from neuroscale.core import schemas, tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.yaml_io import dump, read_documents
 from neuroscale.gate.checks.api_server_dry_run import evaluate_by_server
-from neuroscale.gate.checks.changed_policy_tests import evaluate_policy_tests
+from neuroscale.gate.checks.changed_policies import evaluate_policy_tests
 from neuroscale.gate.checks.schema import evaluate_schemas
 from neuroscale.kube.ephemeral import EphemeralServer
 from neuroscale.manifests.objects import read_manifests
@@ -100,7 +100,7 @@ def test_the_page_names_each_way_once_and_tests_that_there_are() -> None:
 
 @pytest.mark.tools
 def test_the_commands_say_0(folder: Path) -> None:
-    path = os.pathsep.join(str(tools.find(name).parent) for name in ("kyverno", "kubeconform"))
+    path = os.pathsep.join(str(tool_cache.find(name).parent) for name in ("kyverno", "kubeconform"))
     environment = {**os.environ, "PATH": f"{path}{os.pathsep}{os.environ['PATH']}"}
     environment["SCHEMAS"] = f"schemas/{schemas.LAYOUT}"
 
@@ -117,9 +117,9 @@ def test_the_commands_say_0(folder: Path) -> None:
 @pytest.mark.tools
 def test_the_policy_and_the_schemas_of_the_page_refuse_what_they_should(folder: Path) -> None:
     """Without this, a command could say 0 because nothing is wrong."""
-    kyverno = [str(tools.find("kyverno")), "apply", "owner.yaml", "--resource", "stray.yaml"]
+    kyverno = [str(tool_cache.find("kyverno")), "apply", "owner.yaml", "--resource", "stray.yaml"]
     assert subprocess.run(kyverno, cwd=folder, capture_output=True, check=False).returncode == 1
-    kubeconform = [str(tools.find("kubeconform")), "-strict", "-schema-location", f"schemas/{schemas.LAYOUT}"]
+    kubeconform = [str(tool_cache.find("kubeconform")), "-strict", "-schema-location", f"schemas/{schemas.LAYOUT}"]
     for name, status in (("stray.yaml", 0), ("twice.yaml", 1), ("kind.yaml", 1)):
         done = subprocess.run([*kubeconform, name], cwd=folder, capture_output=True, check=False)
         assert done.returncode == status, done.stdout
@@ -200,7 +200,7 @@ def test_a_schema_that_judges_nothing_is_untrusted(folder: Path, tmp_path: Path,
     shutil.copy(folder / schema / "inferenceservice.json", group / known.kinds[kind].schema.name)
     given = read_manifests((folder / "inferenceservice.yaml").read_bytes(), "inferenceservice.yaml")
     with pytest.raises(UntrustedError, match=words):
-        evaluate_schemas(given, schemas.load(copy), tools.find("kubeconform"), tmp_path / "run")
+        evaluate_schemas(given, schemas.load(copy), tool_cache.find("kubeconform"), tmp_path / "run")
 
 
 Case = dict[str, Any]
@@ -262,7 +262,7 @@ def test_a_test_that_proves_nothing_is_a_finding(repository: Path, tmp_path: Pat
         load_policy_set(snapshot),
         {POLICY},
         schemas.find(),
-        tools.find("kyverno"),
+        tool_cache.find("kyverno"),
         tmp_path,
         today=date(2026, 11, 21),
     )

@@ -17,9 +17,9 @@ import pytest
 from gate_lab import ISVC, ROOT, SERVICE, edit, gate, pristine, rules
 from gate_lab import repository as repository_with_a_service
 from neuroscale.cli.gate import run_gate
+from neuroscale.cli.options import Reports
 from neuroscale.cli.render import render_request
-from neuroscale.cli.report_files import Reports
-from neuroscale.core import schemas, tools
+from neuroscale.core import schemas, tool_cache
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.yaml_io import dump, read_document
 from neuroscale.gate.check import Evaluation
@@ -298,7 +298,7 @@ def test_no_disguise_hides_a_token_from_the_search(tmp_path: Path) -> None:
         "last": "x\n" * 200_000 + line,
     }
     texts = [Text(name, text.encode()) for name, text in disguises.items()]
-    found = {item.file: item.line for item in evaluate_secrets(texts, tools.find("gitleaks"), tmp_path).findings}
+    found = {item.file: item.line for item in evaluate_secrets(texts, tool_cache.find("gitleaks"), tmp_path).findings}
     assert found == {
         "program": 2,
         "document": 2,
@@ -445,7 +445,7 @@ def test_a_bad_object_is_judged_wherever_it_says_it_lives(tmp_path: Path) -> Non
     used = load_policy_set(FolderSnapshot(ROOT))
     names = {"no-host-access", "no-privilege-escalation", "no-mutable-image-tags", "allowed-registries", "non-root"}
     few = type(used)(tuple(item for item in used.policies if item.name in names), used.tripwires)
-    kyverno = tools.find("kyverno")
+    kyverno = tool_cache.find("kyverno")
     seen = evaluate_policies(few, given, schemas.find(), kyverno, tmp_path, today=TODAY)
     assert {(finding.rule, finding.line) for finding in seen.findings} == {
         (name, manifest.line("kind")) for name in names for manifest in given
@@ -475,7 +475,7 @@ def test_a_removed_policy_is_named_and_still_judges_the_change(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(  # the policies' own tests take long
-        "neuroscale.gate.checks.changed_policy_tests.evaluate_policy_tests",
+        "neuroscale.gate.checks.changed_policies.evaluate_policy_tests",
         lambda *_, **__: Evaluation((), 1, 1, "cases", 1, 1),
     )
     repository.run("rm", "--quiet", "-r", "policies/no-mutable-image-tags")

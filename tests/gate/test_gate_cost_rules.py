@@ -17,7 +17,7 @@ import yaml
 from cost_examples import GPU_POD, HOURLY, TODAY, inference_service, monthly, pod_spec, workload
 from neuroscale.core.yaml_io import dump
 from neuroscale.gate.check import GateResult, begin
-from neuroscale.gate.checks import locked_plans
+from neuroscale.gate.checks import repository_costs
 from neuroscale.gate.checks.catalog import load_platform
 from neuroscale.gate.checks.cost_rules import CostCheck
 from neuroscale.gate.judged_files import read_paths
@@ -493,7 +493,7 @@ def test_a_stored_reading_of_plans_refuses_what_a_new_one_refuses(
 ) -> None:
     """Cold, warm, and with a store in which someone lowered every number of replicas."""
     monkeypatch.setenv("NEUROSCALE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(locked_plans, "STORE_FROM", 0)
+    monkeypatch.setattr(repository_costs, "STORE_FROM", 0)
     plan = (ROOT / "manifests/local/tiny-moe/plan.yaml").read_text()
     there = {f"manifests/dev/s{number}/plan.yaml": f"{plan}# {number}\n" for number in range(3)}
     repository.commit({BUDGET: budget(f"{2 * POD:.2f}"), SETTINGS: settings(over_budget="block"), **there})
@@ -502,10 +502,10 @@ def test_a_stored_reading_of_plans_refuses_what_a_new_one_refuses(
         result, _ = check(repository, tmp_path, new(replicas=3))
         repository.run("reset", "--quiet", "--hard", "main~1")
         messages.add(errors(result)["over-budget"])
-        rows = locked_plans.store_file().read_text().splitlines()
+        rows = repository_costs.store_file().read_text().splitlines()
         assert len(rows) == 4
         if number == 1:
-            locked_plans.store_file().write_text("\n".join(row.rpartition(" ")[0] + " 0" for row in rows))
+            repository_costs.store_file().write_text("\n".join(row.rpartition(" ")[0] + " 0" for row in rows))
     assert len(messages) == 1
 
 

@@ -15,13 +15,13 @@ from neuroscale.gate.checks import effects, effects_requests
 from neuroscale.gate.checks.effects import Anew, evaluate_effects
 from neuroscale.gate.checks.files import evaluate_files
 from neuroscale.gate.checks.object_diff import FieldChange, field_changes
-from neuroscale.gate.make_verdict import merged
 from neuroscale.gate.merged_change import Change, find_change, read_change, touches_rendering
 from neuroscale.gate.platform_sources import PlatformSources
+from neuroscale.gate.runner import merged
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.planning_inputs import PlanningInputs
-from neuroscale.rendering.scaffolder.conditional_lines import branches, reached
+from neuroscale.rendering.scaffolder.lint import branches, reached
 from neuroscale.rendering.scaffolder.skeleton_values import template_values
 from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.repo.layout import EXAMPLES, PROTECTED, SERVICE_SOURCES, TEMPLATE

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from neuroscale.cli.gate import run_gate
-from neuroscale.cli.report_files import Reports
+from neuroscale.cli.options import Reports
 from neuroscale.core import schemas
 from neuroscale.core.errors import UntrustedError
 from neuroscale.gate import gate_code_of_base

@@ -18,14 +18,13 @@ from hypothesis import strategies as st
 from neuroscale.core.yaml_io import dump
 from neuroscale.costs.change import price_side
 from neuroscale.costs.pricing import Prices
-from neuroscale.gate.checks import locked_plans as reading
+from neuroscale.gate.checks import repository_costs as reading
 from neuroscale.gate.checks.cost_of_change import prices_of, read_side
-from neuroscale.gate.checks.locked_plans import LockedPlan, locked_plans, store_file
-from neuroscale.gate.checks.repository_costs import CenterSum, RepositoryCosts
+from neuroscale.gate.checks.repository_costs import CenterSum, LockedPlan, RepositoryCosts, locked_plans, store_file
 from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.manifests.serving_runtimes import runtimes_below
 from neuroscale.planning.planner import plan as plan_of
-from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIME_FOLDER
+from neuroscale.rendering.platform.files import RUNTIMES_FOLDER as RUNTIME_FOLDER
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo import snapshot as snapshot_files
 from neuroscale.repo.snapshot import Entry, FolderSnapshot, GitSnapshot, Snapshot, child_folders

@@ -16,8 +16,7 @@ from neuroscale.gate.checks.owners import OwnersCheck
 from neuroscale.gate.judged_files import GateInput
 from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Outcome, Severity
-from neuroscale.manifests.labels import COST_CENTER, OWNER
-from neuroscale.manifests.objects import read_manifests
+from neuroscale.manifests.objects import COST_CENTER, OWNER, read_manifests
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.snapshot import MemorySnapshot, read_all
 from platform_repository import SNAPSHOT

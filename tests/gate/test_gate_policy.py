@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fake_tools import lying_tool
-from neuroscale.core import schemas, tools
+from neuroscale.core import schemas, tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.yaml_io import dump
 from neuroscale.gate.check import Evaluation
@@ -96,7 +96,7 @@ def judge(
     given: list[Manifest], used: PolicySet, folder: Path, kyverno: Path | None = None, workers: int = 2
 ) -> Evaluation:
     return evaluate_policies(
-        used, given, schemas.find(), kyverno or tools.find("kyverno"), folder, today=TODAY, workers=workers
+        used, given, schemas.find(), kyverno or tool_cache.find("kyverno"), folder, today=TODAY, workers=workers
     )
 
 

@@ -15,13 +15,12 @@ from neuroscale.catalog.settings import PRODUCTION_RULES, ProductionRules
 from neuroscale.core.yaml_io import dump
 from neuroscale.gate.check import GateResult, begin
 from neuroscale.gate.checks import production
-from neuroscale.gate.checks.production import ProductionCheck
-from neuroscale.gate.checks.production_tripwires import production_tripwires
+from neuroscale.gate.checks.production import ProductionCheck, production_tripwires
 from neuroscale.gate.judged_files import GateInput, ServiceFolder
 from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Outcome, Severity
-from neuroscale.manifests.disruption_budgets import pods_kept, selects
 from neuroscale.manifests.objects import read_manifests
+from neuroscale.manifests.scaling import pods_kept, selects
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import RENDERED_KINDS, ServicePath

@@ -17,17 +17,16 @@ from neuroscale.core.yaml_io import dump
 from neuroscale.gate.check import begin
 from neuroscale.gate.fit import check as gate
 from neuroscale.gate.fit import read_only_root
-from neuroscale.gate.fit.by_changed_facts import ChangedFactsFitCheck
-from neuroscale.gate.fit.check import FitCheck, evaluate_fit
+from neuroscale.gate.fit.check import ChangedFactsFitCheck, FitCheck, evaluate_fit
+from neuroscale.gate.fit.environment import runtimes_of
 from neuroscale.gate.fit.known_models import Knowledge
-from neuroscale.gate.fit.platform_runtimes import runtimes_of
 from neuroscale.gate.judged_files import GateInput, ServiceFolder
 from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.objects import read_manifests
 from neuroscale.planning.plan import dump_plan, load_plan
 from neuroscale.planning.planner import plan
-from neuroscale.rendering.platform import runtimes
+from neuroscale.rendering.platform.files import render_runtimes
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.snapshot import MemorySnapshot, read_all
@@ -262,7 +261,7 @@ def test_a_runtime_that_is_not_known_may_bring_the_folder() -> None:
 
 
 def test_the_rendered_runtime_has_a_folder_with_its_root_and_others_have_neither() -> None:
-    for name, text in ((Path(path).stem, text) for path, text in runtimes.render(CATALOG).items()):
+    for name, text in ((Path(path).stem, text) for path, text in render_runtimes(CATALOG).items()):
         spec = yaml.safe_load(text)["spec"]
         (one,) = spec["containers"]
         read_only = one["securityContext"].get("readOnlyRootFilesystem", False)

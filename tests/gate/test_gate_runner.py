@@ -13,9 +13,9 @@ import pytest
 from gate_lab import ISVC, ROOT, SERVICE, check, edit, gate, pristine, repository, rules
 from neuroscale.cli.gate import run_gate
 from neuroscale.cli.new import new_service
+from neuroscale.cli.options import Reports
 from neuroscale.cli.render import render_request
 from neuroscale.cli.replan import replan_service
-from neuroscale.cli.report_files import Reports
 from plan_factory import ANSWERS
 from repositories import Repository
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fake_tools import lying_tool
-from neuroscale.core import schemas, tools
+from neuroscale.core import schemas, tool_cache
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.gate.check import Evaluation
 from neuroscale.gate.checks.file_modes import file_modes
@@ -28,7 +28,7 @@ GOOD: dict[str, Any] = {
 
 def judge(folder: Path, *values: dict[str, Any], kubeconform: Path | None = None) -> Evaluation:
     given = [item for value in values for item in read_manifests(json.dumps(value).encode(), "a.json")]
-    return evaluate_schemas(given, schemas.find(), kubeconform or tools.find("kubeconform"), folder)
+    return evaluate_schemas(given, schemas.find(), kubeconform or tool_cache.find("kubeconform"), folder)
 
 
 def changed(**fields: Any) -> dict[str, Any]:
@@ -134,14 +134,14 @@ CASES = Path(__file__).parent / "cases" / "file-modes"
 )
 def test_the_fix_of_a_wrong_file_mode_ends_well(tmp_path: Path, case: str, rule: str, fix: str) -> None:
     read = read_manifests((CASES / f"{case}.yaml").read_bytes(), f"{case}.yaml")
-    (finding,) = evaluate_schemas(read, schemas.find(), tools.find("kubeconform"), tmp_path).findings
+    (finding,) = evaluate_schemas(read, schemas.find(), tool_cache.find("kubeconform"), tmp_path).findings
     assert (finding.rule, finding.line, finding.fix) == (rule, 8, fix)
     assert "spec.volumes[0].configMap.defaultMode" in finding.message
 
 
 def test_the_right_file_mode_passes(tmp_path: Path) -> None:
     read = read_manifests((CASES / "right.yaml").read_bytes(), "right.yaml")
-    assert evaluate_schemas(read, schemas.find(), tools.find("kubeconform"), tmp_path).findings == ()
+    assert evaluate_schemas(read, schemas.find(), tool_cache.find("kubeconform"), tmp_path).findings == ()
     with pytest.raises(InputError) as caught:
         read_manifests((CASES / "octal.yaml").read_bytes(), "octal.yaml")
     assert caught.value.problems[0].fix == "Write 493 (0755 in octal)."

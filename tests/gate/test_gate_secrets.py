@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from neuroscale.core import tools
+from neuroscale.core import tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.gate.check import Evaluation
 from neuroscale.gate.checks.secrets import LARGEST_TEXT, Text, evaluate_secrets
@@ -27,7 +27,7 @@ TOKEN = "hf_" + "QzBvTkxRrEwYpLmNsKdJfHgUiOaZxCvBnM"
 
 
 def search(folder: Path, *texts: Text, gitleaks: Path | None = None) -> Evaluation:
-    return evaluate_secrets(texts, gitleaks or tools.find("gitleaks"), folder)
+    return evaluate_secrets(texts, gitleaks or tool_cache.find("gitleaks"), folder)
 
 
 def archive(content: bytes) -> bytes:

@@ -27,8 +27,8 @@ from comparisons import KINDS
 from examples import examples
 from neuroscale.cli.gate import run_gate
 from neuroscale.cli.new import new_service
-from neuroscale.cli.report_files import Reports
-from neuroscale.core import schemas, tool_cache, tools
+from neuroscale.cli.options import Reports
+from neuroscale.core import schemas, tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.gate.check import Evaluation
 from neuroscale.gate.checks.api_server_dry_run import evaluate_by_server
@@ -661,7 +661,7 @@ def test_with_the_option_a_service_as_the_platform_makes_it_passes(repository: P
     check = by_server(verdict)
     assert (check["outcome"], check["evaluated"], check["expected"]) == ("passed", 3, 3)
     assert check["tripwires"] == check["tripwires_caught"] == 4 + 3
-    assert check["detail"] == f"Kubernetes {tools.find_tool('kube-apiserver').module.version}"
+    assert check["detail"] == f"Kubernetes {tool_cache.find_tool('kube-apiserver').module.version}"
     assert not not_asked(verdict)
     assert "API server" in comment
 

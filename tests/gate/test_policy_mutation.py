@@ -38,8 +38,7 @@ from neuroscale.policies.new_policy import SHARED
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE, Policy, load_policy_set
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from neuroscale.report.policy_strength import strength_table, total, with_table, written
-from neuroscale.vllm.argument_parser import parser_of
-from neuroscale.vllm.argument_spelling import Word, spelled
+from neuroscale.vllm.argument_parser import Word, parser_of, spelled
 from neuroscale.vllm.known_arguments import versions
 from policies_support import NAMES, ROOT
 

@@ -24,7 +24,7 @@ from admission_lab import (
     wait_until,
 )
 from comparisons import ALL
-from neuroscale.core import schemas, tools
+from neuroscale.core import schemas, tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.yaml_io import flow, read_documents
 from neuroscale.gate.checks.policy import evaluate_policies
@@ -38,7 +38,7 @@ from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Identity, Object, RefusedError
 from neuroscale.local import kserve, kyverno
 from neuroscale.local.kserve import GROUP, MODE
-from neuroscale.local.webhooks import GROUP_VERSION
+from neuroscale.local.webhook_relay import GROUP_VERSION
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE, Policy, PolicySet, ResourceRule, load_policy_set
 from neuroscale.rendering.scaffolder.template import load_template
@@ -507,7 +507,7 @@ def findings(values: Sequence[Object], policy_set: PolicySet, folder: Path) -> l
     """What the gate says of objects."""
     manifests = read_manifests("".join(f"---\n{flow(value)}\n" for value in values).encode(), "derived.yaml")
     found = evaluate_policies(
-        policy_set, manifests, schemas.find(), tools.find("kyverno"), folder, today=date(2026, 11, 21)
+        policy_set, manifests, schemas.find(), tool_cache.find("kyverno"), folder, today=date(2026, 11, 21)
     ).findings
     return [f"{finding.rule} on {finding.subject}: {finding.message}" for finding in found]
 

@@ -16,7 +16,7 @@ from cluster_lab import run
 from cost_lab import CostLab, cost_lab
 from neuroscale.local.opencost import OPENCOST, STEP, Cost
 from neuroscale.metering.allocation import hours_together
-from neuroscale.metering.opencost_connection import of_local_platform
+from neuroscale.metering.opencost import of_local_platform
 from neuroscale.metering.window import Window
 from neuroscale.repo.layout import METER
 from policies_support import ROOT

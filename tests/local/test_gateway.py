@@ -19,10 +19,10 @@ import psutil
 import pytest
 
 from gateway_lab import DIES, DOMAIN, NAMESPACE, OTHER, GatewayLab, Service, gateway_lab
-from neuroscale.cluster.endpoint.curl import Way, curl_line
+from neuroscale.cluster.command_lines import Way, curl_line
 from neuroscale.kube.certificates import Authority
 from neuroscale.kube.client import RefusedError
-from neuroscale.local import control_plane, gateway, gateway_caddy, gateway_routes
+from neuroscale.local import control_plane, gateway, gateway_routes
 from neuroscale.local.gateway import Gateway
 from waiting import wait_for
 
@@ -131,7 +131,7 @@ def test_what_a_service_is_asked_for_reaches_it_as_it_was_sent(lab: GatewayLab, 
 
 
 def test_a_request_that_is_too_large_is_refused(lab: GatewayLab, chat: Service) -> None:
-    body = b'{"messages": "' + b"x" * gateway_caddy.LARGEST_BODY + b'"}'
+    body = b'{"messages": "' + b"x" * gateway.LARGEST_BODY + b'"}'
     answer = lab.request("POST", chat.host, "/v1/chat/completions", headers=chat.headers(), content=body)
     assert answer.status_code == 413
     assert "larger than" in str(error(answer)["message"])
@@ -239,7 +239,7 @@ def test_a_stream_goes_on_while_its_pod_is_replaced_and_other_services_come(lab:
 def test_a_stream_may_pause_for_longer_than_a_request_may_take_to_come_in(chat: Service) -> None:
     (server,) = chat.servers.values()
     with chat.stream() as lines:
-        time.sleep(gateway_caddy.HEADER_WITHIN + 1)
+        time.sleep(gateway.HEADER_WITHIN + 1)
         server.chunks.put("still there")
         assert next(lines) == "data: still there"
         server.chunks.put(None)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from neuroscale.local.gateway_caddy import configuration
+from neuroscale.local.gateway import configuration
 from neuroscale.local.gateway_routes import FIRST, SECOND, Route, Router, Service, Settings, Slice, routes
 
 SETTINGS = Settings("127.0.0.1:1", "/a.crt", "/c.crt", "/c.key", "this-machine")

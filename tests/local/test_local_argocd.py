@@ -14,7 +14,7 @@ import pytest
 
 from gitops_lab import NAMESPACE, GitOps
 from neuroscale.core.tool_cache import REPOSITORY as ROOT
-from neuroscale.core.tools import find_tool
+from neuroscale.core.tool_cache import find_tool
 from neuroscale.kube.control_plane import ADMINISTRATOR
 from neuroscale.local.argocd import (
     APPLICATION_SETS,

@@ -12,7 +12,7 @@ import pytest
 from forge_server import ForgeServer
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.interface import ForgeError, MergeRefusedError, RepositoryRef, Token
-from neuroscale.local.forge_protection import REQUIRED_STATUS
+from neuroscale.local.forge_accounts import REQUIRED_STATUS
 from repositories import Repository
 from waiting import wait_for
 

@@ -15,9 +15,8 @@ import psutil
 import pytest
 
 from neuroscale.local import supervisor as supervising
-from neuroscale.local.errors import LocalError
 from neuroscale.local.process import Process, belonging, end, is_same
-from neuroscale.local.state import State, is_free, locked
+from neuroscale.local.state import LocalError, State, is_free, locked
 from neuroscale.local.supervisor import Supervisor, in_order, shorten
 from waiting import wait_for
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from neuroscale.kube.client import Object
 from neuroscale.local.node.backoff import FIRST, LONGEST, BackOff
+from neuroscale.local.node.objects import WaitingError
 from neuroscale.local.node.probes import Kind, Probe, Prober, Results, probes_of
-from neuroscale.local.node.waiting_error import WaitingError
 
 WITHIN: Final = 30.0  # seconds
 

@@ -40,12 +40,10 @@ from neuroscale.local import (
     redis,
     workflow_runner,
 )
-from neuroscale.local.forge_accounts import ADMIN
-from neuroscale.local.forge_protection import MAIN
+from neuroscale.local.forge_accounts import ADMIN, MAIN
+from neuroscale.local.kwok import SIMULATED
 from neuroscale.local.node import service as node
-from neuroscale.local.nodes import SIMULATED
-from neuroscale.local.platform_status import last_lines, look
-from neuroscale.local.start_and_stop import Options, up
+from neuroscale.local.start_and_stop import Options, last_lines, look, up
 from neuroscale.local.supervisor import NAME as SUPERVISOR
 from neuroscale.local.supervisor import Record, read_report
 from neuroscale.rendering.platform.argocd import VALUES

@@ -17,8 +17,8 @@ from gitops_lab import ROOT
 from neuroscale.catalog.settings import Prometheus as Configured
 from neuroscale.kube.client import Cluster, Identity, KubernetesError, Object, RefusedError
 from neuroscale.local.control_plane import control_plane
+from neuroscale.local.kwok import SIMULATED
 from neuroscale.local.node.service import NODE
-from neuroscale.local.nodes import SIMULATED
 from neuroscale.local.opencost import PORTS as METER
 from neuroscale.local.process import belonging
 from neuroscale.local.prometheus import NAME, Prometheus, address_in
@@ -164,7 +164,7 @@ def test_it_looks_only_at_pods_of_this_machine_and_at_its_own_meter(platform: Pl
     ports = platform.local.state.instance.ports
     meter = {f"127.0.0.1:{ports[name]}" for name in METER if name in ports}
     with contextlib.ExitStack() as stack:
-        from neuroscale.cluster.metrics.prometheus_connection import by_address
+        from neuroscale.cluster.metrics.prometheus import by_address
 
         prometheus = stack.enter_context(by_address(address_in(platform.folder)))
         for target in prometheus.targets("active"):

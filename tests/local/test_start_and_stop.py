@@ -15,9 +15,8 @@ import pytest
 
 from local_processes import local_state
 from neuroscale.local import processes, start_and_stop
-from neuroscale.local.errors import LocalError
 from neuroscale.local.process import INSTANCE_VARIABLE, PROCESS_VARIABLE, belonging
-from neuroscale.local.state import State
+from neuroscale.local.state import LocalError, State
 from neuroscale.local.supervisor import NAME, read_report
 from waiting import wait_for
 

@@ -12,11 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuroscale.metering.allocation import Kind, Meter, Metered, Place, together
-from neuroscale.metering.cents import in_cents, rounded
+from neuroscale.metering.allocation import (
+    Kind,
+    Meter,
+    Metered,
+    Place,
+    experts_touched,
+    in_cents,
+    read_ratio,
+    rounded,
+    together,
+    weighted,
+)
 from neuroscale.metering.services import ServiceFacts, ServiceKey, key_of
 from neuroscale.metering.showback import BY, By, Statement, statement_of
-from neuroscale.metering.weighting import experts_touched, read_ratio, weighted
 from neuroscale.metering.window import Window
 
 START = datetime(2026, 11, 1, tzinfo=UTC)

@@ -11,7 +11,7 @@ import pytest
 from command_line import Said, commands
 from lesson_folders import START, TRUE, write_lesson
 from neuroscale.core.errors import UntrustedError
-from neuroscale.local.errors import LocalError
+from neuroscale.local.state import LocalError
 from neuroscale.milestones import lesson_platform
 from neuroscale.milestones.program import STATE_VARIABLE
 

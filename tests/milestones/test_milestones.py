@@ -10,8 +10,7 @@ import pytest
 
 from comparisons import MILESTONES
 from lesson_folders import LESSONS, assert_as_told
-from neuroscale.milestones.lessons import FOLDER, GATE, PARTS, VLLM, Evidence, Lesson
-from neuroscale.milestones.pages import pasted
+from neuroscale.milestones.lessons import FOLDER, GATE, PARTS, VLLM, Evidence, Lesson, pasted
 from neuroscale.milestones.recorded import RECORDED
 from neuroscale.milestones.run_table import rows, word
 from neuroscale.milestones.running import State

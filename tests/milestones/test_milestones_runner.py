@@ -9,10 +9,9 @@ import pytest
 
 from command_line import Said, commands
 from lesson_folders import PAGE, START, UNTRUE, write_lesson
-from neuroscale.core import schemas, tools
+from neuroscale.core import schemas, tool_cache
 from neuroscale.core.errors import InputError, UntrustedError
-from neuroscale.milestones.lessons import choose, find_lessons
-from neuroscale.milestones.pages import is_current, pasted, renew
+from neuroscale.milestones.lessons import choose, find_lessons, is_current, pasted, renew
 from neuroscale.milestones.run_table import rows
 from neuroscale.milestones.running import State, run_lesson
 
@@ -63,7 +62,7 @@ def test_a_lesson_whose_tool_is_missing_is_not_run_and_not_green(
     def missing(name: str) -> Path:
         raise UntrustedError(f"{name} is not built. Run `make setup`.")
 
-    monkeypatch.setattr(tools, "find", missing)
+    monkeypatch.setattr(tool_cache, "find", missing)
     write_lesson(repository, "without", needs="kyverno")
     said = command("--repository", repository)
     assert said.status == 3
@@ -80,7 +79,7 @@ def test_a_lesson_of_the_gate_is_not_run_without_one_of_its_tools(
             raise UntrustedError(f"{name} is not built. Run `make setup`.")
         return repository
 
-    monkeypatch.setattr(tools, "find", find)
+    monkeypatch.setattr(tool_cache, "find", find)
     write_lesson(repository, "lesson", needs="gate")
     (lesson,) = find_lessons(repository)
     assert run_lesson(lesson).after.state is State.NOT_RUN
@@ -90,7 +89,7 @@ def test_a_lesson_of_the_gate_is_not_run_without_the_schemas(repository: Path, m
     def missing() -> None:
         raise UntrustedError("The schemas are not built. Run `make setup`.")
 
-    monkeypatch.setattr(tools, "find", lambda name: repository)
+    monkeypatch.setattr(tool_cache, "find", lambda name: repository)
     monkeypatch.setattr(schemas, "find", missing)
     write_lesson(repository, "lesson", needs="gate")
     (lesson,) = find_lessons(repository)

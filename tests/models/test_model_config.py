@@ -16,7 +16,7 @@ from examples import examples
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.tool_cache import REPOSITORY, locked_version
 from neuroscale.models.config import read_config
-from neuroscale.models.defaults import transformers_version
+from neuroscale.models.config_keys import transformers_version
 from neuroscale.models.facts import ModelFacts
 from neuroscale.models.quantization import Scheme
 from oracle_configs import FULL, TINY

@@ -13,7 +13,7 @@ from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
 from neuroscale.models.headers import Header
 from neuroscale.planning.fit import fit
-from neuroscale.planning.fit.dtype import served_dtype
+from neuroscale.planning.fit.device import served_dtype
 from neuroscale.vllm.arguments import parse_arguments
 from neuroscale.vllm.command_rules import check_command
 from neuroscale.vllm.engine_arguments import EngineArguments

@@ -8,10 +8,10 @@ import pytest
 
 from checkpoints import LLAMA
 from neuroscale.core.errors import InputError, Problem
+from neuroscale.models.cache_bytes import state_bytes
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
 from neuroscale.models.facts_json import as_mapping
-from neuroscale.models.state_bytes import state_bytes
 from oracle_hybrids import FULL, TINY
 
 

@@ -23,11 +23,10 @@ from neuroscale.core.errors import InputError
 from neuroscale.core.units import GIB
 from neuroscale.core.yaml_io import dump
 from neuroscale.planning import replica_memory
-from neuroscale.planning.architecture import architecture
 from neuroscale.planning.fit import Device, device, fit
-from neuroscale.planning.lock_version import PLANNER_VERSION, TEMPLATE_VERSION
 from neuroscale.planning.plan import Alternative, Plan, dump_plan, load_plan
-from neuroscale.planning.planner import plan, request_digest
+from neuroscale.planning.planner import PLANNER_VERSION, TEMPLATE_VERSION, plan, request_digest
+from neuroscale.planning.vllm_flags import architecture
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import Override, Request, dump_request, load_request
 from neuroscale.vllm.engine_arguments import EngineArguments

@@ -15,8 +15,16 @@ from neuroscale.core.errors import InputError
 from neuroscale.core.yaml_io import dump
 from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import plan
-from neuroscale.planning.probes import PROGRESS_DEADLINE, judge_liveness, judge_probes
-from neuroscale.planning.startup import PROBE_FACTOR, PROBE_MARGIN_SECONDS, captured_graphs, container_seconds, startup
+from neuroscale.planning.startup import (
+    PROBE_FACTOR,
+    PROBE_MARGIN_SECONDS,
+    PROGRESS_DEADLINE,
+    captured_graphs,
+    container_seconds,
+    judge_liveness,
+    judge_probes,
+    startup,
+)
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import Request, load_request

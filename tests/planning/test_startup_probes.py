@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuroscale.local.node.probes import Probe, Results
-from neuroscale.planning.probes import failures_for, judge_probe, judge_probes, probe_window
+from neuroscale.planning.startup import failures_for, judge_probe, judge_probes, probe_window
 
 # Gemma 4 26B-A4B QAT on an NVIDIA L4 (Cloud Run, GCS FUSE): log of a start, ../shared/seeds/003.
 LOAD, COMPILE, WARM_UP = 664.24, 98.93, 4.03

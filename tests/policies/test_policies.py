@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 import comparisons
 from examples import examples
-from neuroscale.core import schemas, tools
+from neuroscale.core import schemas, tool_cache
 from neuroscale.gate.check import Evaluation
-from neuroscale.gate.checks.changed_policy_tests import evaluate_policy_tests
+from neuroscale.gate.checks.changed_policies import evaluate_policy_tests
 from neuroscale.gate.checks.refused_kinds import REFUSED, plural_of
 from neuroscale.gate.checks.schema import evaluate_schemas
 from neuroscale.manifests.objects import read_manifests
@@ -196,7 +196,7 @@ def own_tests(tmp_path_factory: pytest.TempPathFactory, kyverno_once: None) -> d
             load_policy_set(snapshot),
             {name},
             schemas.find(),
-            tools.find("kyverno"),
+            tool_cache.find("kyverno"),
             tmp_path_factory.mktemp(name),
             today=date(2026, 11, 21),
         )
@@ -279,7 +279,7 @@ def test_test_resources_are_valid_for_their_kinds(tmp_path: Path) -> None:
         for manifest in read_manifests(path.read_bytes(), path.name)
         if manifest.kind in kinds
     ]
-    evaluation = evaluate_schemas(manifests, schemas.find(), tools.find("kubeconform"), tmp_path / "run")
+    evaluation = evaluate_schemas(manifests, schemas.find(), tool_cache.find("kubeconform"), tmp_path / "run")
     assert evaluation.findings == ()
     assert evaluation.evaluated == len(manifests) > 100
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from command_line import Said, commands
-from neuroscale.core import schemas, tools
-from neuroscale.gate.checks.changed_policy_tests import evaluate_policy_tests
+from neuroscale.core import schemas, tool_cache
+from neuroscale.gate.checks.changed_policies import evaluate_policy_tests
 from neuroscale.gate.checks.policy import check_reach
 from neuroscale.policies.description import describe
 from neuroscale.policies.policy_set import load_policy_set
@@ -93,7 +93,7 @@ def test_a_new_policy_judges_and_is_tested_at_once(
         policies,
         {"no-debug"},
         schemas.find(),
-        tools.find("kyverno"),
+        tool_cache.find("kyverno"),
         tmp_path / "tests",
         today=date(2026, 11, 21),
     )

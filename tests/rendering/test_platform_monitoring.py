@@ -12,9 +12,9 @@ import yaml
 
 from neuroscale.catalog.settings import check_settings, load_settings
 from neuroscale.cluster.endpoint import metrics as endpoint
-from neuroscale.core import tools
+from neuroscale.core import tool_cache
 from neuroscale.core.errors import InputError
-from neuroscale.manifests.labels import SERVICE
+from neuroscale.manifests.objects import SERVICE
 from neuroscale.rendering.platform import monitoring
 from neuroscale.rendering.platform.files import render_repository
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
@@ -30,7 +30,7 @@ RULES = [
 
 def promtool(*arguments: object) -> str:
     done = subprocess.run(
-        [str(tools.find("promtool")), *(str(argument) for argument in arguments)],
+        [str(tool_cache.find("promtool")), *(str(argument) for argument in arguments)],
         capture_output=True,
         text=True,
         timeout=120,

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from neuroscale.core import schemas, tools
+from neuroscale.core import schemas, tool_cache
 from neuroscale.core.errors import InputError
-from neuroscale.core.tools import find_tool
+from neuroscale.core.tool_cache import find_tool
 from neuroscale.core.yaml_io import dump, read_mapping
 from neuroscale.gate.checks.schema import evaluate_schemas
 from neuroscale.kube.client import Object
@@ -85,7 +85,7 @@ def manifests(objects: list[Object], where: str) -> list[Manifest]:
 
 def schema_findings(objects: list[Object], folder: Path, where: str) -> list[str]:
     known = [value for value in objects if value["kind"] not in ELSEWHERE]
-    evaluation = evaluate_schemas(manifests(known, where), schemas.find(), tools.find("kubeconform"), folder)
+    evaluation = evaluate_schemas(manifests(known, where), schemas.find(), tool_cache.find("kubeconform"), folder)
     assert evaluation.evaluated == len(known) > 0
     return [str(finding) for finding in evaluation.findings]
 
@@ -443,7 +443,7 @@ def argocd_health(found: Object, folder: Path) -> str:
     (folder / "service.yaml").write_text(dump(found))
     done = subprocess.run(
         [
-            str(tools.find("argocd")),
+            str(tool_cache.find("argocd")),
             *("admin", "settings", "resource-overrides", "health", str(folder / "service.yaml")),
             *("--argocd-cm-path", str(folder / "argocd-cm.yaml")),
         ],

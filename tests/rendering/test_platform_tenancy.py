@@ -15,7 +15,7 @@ from api_server import ApiServer
 from neuroscale.kube.client import Identity, Object, RefusedError
 from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import plan
-from neuroscale.rendering.platform import tenancy
+from neuroscale.rendering.platform.files import TENANCY_FOLDER, render_tenancy
 from neuroscale.rendering.service_folder import render
 from neuroscale.request.service_request import Request
 from platform_repository import CATALOG, SETTINGS, TEMPLATE
@@ -28,11 +28,11 @@ _FOR_THE_LARGEST = {"Qwen/Qwen3-Coder-480B-A35B-Instruct", "moonshotai/Kimi-K2-I
 
 
 def objects(team: str) -> list[Object]:
-    files = tenancy.render(CATALOG)
+    files = render_tenancy(CATALOG)
     return [
         found
         for path, text in files.items()
-        if path.startswith(f"{tenancy.FOLDER}/{team}/")
+        if path.startswith(f"{TENANCY_FOLDER}/{team}/")
         for found in yaml.safe_load_all(text)
     ]
 
@@ -161,7 +161,7 @@ def test_an_accelerator_that_the_team_does_not_list_is_not_to_be_had() -> None:
     without = alpha.model_copy(update={"quota": alpha.quota.model_copy(update={"accelerators": {}})})
     catalog = copy.copy(CATALOG)
     catalog.teams = {"team-alpha": without}  # type: ignore[assignment]
-    (quota,) = yaml.safe_load_all(tenancy.render(catalog)["platform/tenancy/team-alpha/quota.yaml"].split("---")[0])
+    (quota,) = yaml.safe_load_all(render_tenancy(catalog)["platform/tenancy/team-alpha/quota.yaml"].split("---")[0])
     assert quota["spec"]["hard"]["requests.nvidia.com/gpu"] == "0"
     assert quota["spec"]["hard"]["requests.google.com/tpu"] == "0"
 
@@ -251,7 +251,7 @@ def test_a_catalogs_group_is_who_may_read(teams: ApiServer) -> None:
     alpha = CATALOG.teams["team-alpha"].model_copy(update={"group": "oidc:ml@example.com"})
     catalog = copy.copy(CATALOG)
     catalog.teams = {"team-alpha": alpha}  # type: ignore[assignment]
-    text = tenancy.render(catalog)["platform/tenancy/team-alpha/access.yaml"]
+    text = render_tenancy(catalog)["platform/tenancy/team-alpha/access.yaml"]
     (binding,) = (found for found in yaml.safe_load_all(text) if found["kind"] == "RoleBinding")
     assert [subject["name"] for subject in binding["subjects"]] == ["oidc:ml@example.com"]
 

@@ -29,7 +29,7 @@ from neuroscale.planning.plan import (
     dump_plan,
     load_plan,
 )
-from neuroscale.planning.probes import judge_liveness, probe_window
+from neuroscale.planning.startup import judge_liveness, probe_window
 from neuroscale.rendering import api_key
 from neuroscale.rendering.scaffolder.interpreter import RenderedPullRequest
 from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError

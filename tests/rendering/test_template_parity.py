@@ -14,7 +14,7 @@ from backstage import ENGINES, Backstage, BackstageError, start
 from examples import examples
 from neuroscale.planning.plan import Plan
 from neuroscale.rendering.scaffolder import expressions, lint, plan_step
-from neuroscale.rendering.scaffolder.actions import FETCH, REQUEST
+from neuroscale.rendering.scaffolder.template import FETCH, REQUEST
 from neuroscale.rendering.scaffolder.template_engine import Whitespace, fill
 from neuroscale.rendering.service_folder import RENDERED_FILES, render
 from neuroscale.request.service_request import Request

@@ -17,9 +17,9 @@ from neuroscale.metering.comparison import Threshold, compare
 from neuroscale.metering.services import Estimate, Planned, Promise, ServiceFacts, key_of
 from neuroscale.metering.tokens import Counted, TokenCost
 from neuroscale.metering.window import Window
-from neuroscale.report.bar_picture import bar_axes
-from neuroscale.report.reconciliation_picture import write_reconciliation_picture
-from neuroscale.report.token_cost_picture import by_model, write_token_cost_picture
+from neuroscale.report.picture_file import bar_axes
+from neuroscale.report.reconciliation_view import write_reconciliation_picture
+from neuroscale.report.token_cost_view import by_model, write_token_cost_picture
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 WINDOW = Window(START, START + timedelta(hours=100))

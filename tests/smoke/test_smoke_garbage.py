@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuroscale.smoke.garbage import FEWEST_REPEATS, garbage
+from neuroscale.smoke.model_requests import FEWEST_REPEATS, garbage
 
 _PROSE = (
     "The river leaves the mountains in spring. It passes three towns and a mill, and people fish there all year; "

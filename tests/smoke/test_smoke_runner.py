@@ -18,8 +18,7 @@ from rich.console import Console
 from neuroscale.core.errors import ExitStatus, UntrustedError
 from neuroscale.smoke.report import print_table, to_junit, to_markdown
 from neuroscale.smoke.results import Report, Result, to_json
-from neuroscale.smoke.run_spec import Spec
-from neuroscale.smoke.runner import collect, run
+from neuroscale.smoke.runner import Spec, collect, run
 from smoke_breakages import BREAKAGES
 from waiting import wait_for
 
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.slow  # it starts a program for each case
 _HEAD = """
 import os, sys, time
 import pytest
-from neuroscale.smoke.check_errors import CannotTellError, FindingError, NeedsError, NotApplicableError, require
+from neuroscale.smoke.results import CannotTellError, FindingError, NeedsError, NotApplicableError, require
 
 @pytest.fixture(scope="session")
 def service(request):

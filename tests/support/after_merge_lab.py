@@ -16,7 +16,7 @@ from unittest import mock
 from cluster_lab import run
 from fault_proxy import FaultProxy
 from forge_server import ForgeServer
-from neuroscale.forge.after_merge.comment_record import MARKER
+from neuroscale.forge.after_merge.comments import MARKER
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.interface import PullRequest, RepositoryRef

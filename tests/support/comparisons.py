@@ -73,7 +73,7 @@ class Comparison:
 
 
 _VLLM = ("requirements/serve.txt", "src/neuroscale/vllm", "src/neuroscale/models")
-WHEN_HINDERED = tuple(f"src/neuroscale/core/{one}.py" for one in ("files", "retries", "waiting"))
+WHEN_HINDERED = tuple(f"src/neuroscale/core/{one}.py" for one in ("files", "waiting"))
 """How our programs write, wait and try again: that decides what they leave when they are killed or hindered."""
 ONLY_IN_A_GATE = ("ephemeral.py", "keeper.py")
 """The modules of `src/neuroscale/kube` that run a gate's own API server, and no cluster."""
@@ -122,7 +122,7 @@ SMOKE_TESTS = Comparison(
     "smoke-tests",
     (
         *("requirements/serve.txt", "smoke-tests", "src/neuroscale/smoke", "src/neuroscale/cluster/endpoint"),
-        *("src/neuroscale/cluster", "src/neuroscale/cli/smoke_run.py", "tests/smoke/test_smoke_breakages.py"),
+        *("src/neuroscale/cluster", "src/neuroscale/cli/smoke.py", "tests/smoke/test_smoke_breakages.py"),
         *("tests/support/smoke_lab.py", "tests/support/smoke_breakages.py", "tests/support/model_faults.py"),
     ),
 )
@@ -137,10 +137,9 @@ KINDS = Comparison(
     "kinds",
     (
         *("platform/local/tools/crds", "platform/local/tools/kubernetes", "platform/local/tools/kyverno"),
-        *("requirements/runtime.txt", "src/neuroscale/core/custom_schemas.py", "src/neuroscale/core/kind_schema.py"),
-        *("src/neuroscale/core/native_schemas.py", "src/neuroscale/core/schema_build.py"),
-        *("src/neuroscale/core/schemas.py", "src/neuroscale/kube", "tests/gate/test_gate_server.py"),
-        *(f"src/neuroscale/gate/checks/api_server{part}.py" for part in ("", "_dry_run", "_questions", "_tripwires")),
+        *("requirements/runtime.txt", "src/neuroscale/core/custom_schemas.py", "src/neuroscale/core/schemas.py"),
+        *("src/neuroscale/core/schema_build.py", "src/neuroscale/kube", "tests/gate/test_gate_server.py"),
+        *(f"src/neuroscale/gate/checks/api_server{part}.py" for part in ("", "_dry_run", "_tripwires")),
     ),
 )
 """Asks an API server about an object of each kind that has a schema."""
@@ -154,7 +153,7 @@ FORGE_FAULTS = Comparison(
 """Makes each request of the forge's client to a real Gitea fail in each way once."""
 _POLICIES = (
     *("policies", "platform/local/tools/kyverno", "src/neuroscale/policies", "tests/support/policies_support.py"),
-    *(f"src/neuroscale/gate/checks/{one}.py" for one in ("changed_policy_tests", "kyverno", "policy")),
+    *(f"src/neuroscale/gate/checks/{one}.py" for one in ("changed_policies", "kyverno", "policy")),
 )
 POLICIES = Comparison("policies", (*_POLICIES, "tests/policies/test_policies.py"))
 """Asks Kyverno's command line about each policy's own good and bad objects."""

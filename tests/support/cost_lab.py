@@ -15,11 +15,10 @@ from typing import Any
 import httpx
 
 from local_processes import Running, local_state, running
-from neuroscale.core.tools import find_tool
+from neuroscale.core.tool_cache import find_tool
 from neuroscale.kube.client import Cluster
 from neuroscale.local import control_plane, kwok, opencost, prometheus
-from neuroscale.local.kwok import Kwok
-from neuroscale.local.nodes import simulated_nodes
+from neuroscale.local.kwok import Kwok, simulated_nodes
 from neuroscale.local.opencost import Cost
 from neuroscale.local.prometheus import Prometheus
 from neuroscale.rendering.platform import monitoring

@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from api_server import ApiServer
-from neuroscale.core import tools
+from neuroscale.core import tool_cache
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Cluster, Object
 from waiting import wait_for
@@ -190,7 +190,7 @@ class Pods:
 @contextlib.contextmanager
 def running_kwok(server: ApiServer) -> Iterator[Path]:
     """KWOK beside the API server, with one node; gives its log."""
-    tool = tools.find_tool("kwok")
+    tool = tool_cache.find_tool("kwok")
     kustomize = tool.files / "kustomize"
     definitions = [yaml.safe_load(path.read_text()) for path in (kustomize / "crd" / "bases").glob("*.yaml")]
     apply_all(server.cluster, [one for one in definitions if one["spec"]["names"]["kind"] == "PortForward"])

@@ -15,7 +15,7 @@ from jsonschema.validators import validator_for
 
 from neuroscale.cli.gate import run_gate
 from neuroscale.cli.new import new_service
-from neuroscale.cli.report_files import Reports
+from neuroscale.cli.options import Reports
 from repositories import Repository, copy_folder, copy_of_this_repository
 
 ROOT = Path(__file__).resolve().parents[2]

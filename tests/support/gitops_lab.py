@@ -23,11 +23,10 @@ from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.kube.control_plane import ADMINISTRATOR
 from neuroscale.local.argocd import APPLICATION_SETS, CONTROLLER, RELAY, REPO_SERVER, SERVER, ArgoCD
 from neuroscale.local.control_plane import cluster, control_plane
-from neuroscale.local.forge_accounts import ADMIN
-from neuroscale.local.forge_protection import MAIN
+from neuroscale.local.forge_accounts import ADMIN, MAIN
 from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.gitea import NAME as FORGE
-from neuroscale.local.platform_status import last_lines
+from neuroscale.local.start_and_stop import last_lines
 from neuroscale.rendering.planning_inputs import read_planning_inputs
 from neuroscale.rendering.scaffolder.interpreter import RenderedPullRequest
 from neuroscale.rendering.service_folder import scaffold

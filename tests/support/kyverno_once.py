@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from comparisons import ALL
-from neuroscale.core import tool_cache, tools
+from neuroscale.core import tool_cache
 
 _PROGRAM = """#!{python} -IS
 import hashlib, os, subprocess, sys, time
@@ -70,7 +70,7 @@ def cache_with_memory(folder: Path) -> Path:
     made = folder / "cache-with-memory"
     if made.exists():
         return made
-    kyverno = tools.find_tool("kyverno")
+    kyverno = tool_cache.find_tool("kyverno")
     building = folder / f"cache-with-memory.{os.getpid()}"
     (building / "tools" / "kyverno").mkdir(parents=True)
     memory = made / "answers" if os.environ.get(ALL) else tool_cache.cache_folder() / "kyverno-answers"

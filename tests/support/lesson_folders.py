@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from neuroscale.core.tool_cache import REPOSITORY
-from neuroscale.milestones.lessons import PARTS, Lesson, find_lessons
-from neuroscale.milestones.pages import is_current
+from neuroscale.milestones.lessons import PARTS, Lesson, find_lessons, is_current
 from neuroscale.milestones.running import run_lesson
 
 LESSONS = find_lessons(REPOSITORY)

@@ -22,18 +22,16 @@ import yaml
 import model_server_stand_in
 from api_server import ApiServer
 from folder_in_memory import ON_DISK
-from neuroscale.core.tool_cache import REPOSITORY
-from neuroscale.core.tools import find_tool
+from neuroscale.core.tool_cache import REPOSITORY, find_tool
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.local.node import read_only_root
 from neuroscale.local.node.agent import Agent
 from neuroscale.local.node.container import Keeper
-from neuroscale.local.node.events import Events
 from neuroscale.local.node.launch import LocalVllm
-from neuroscale.local.node.machine import Machine
+from neuroscale.local.node.objects import Events
 from neuroscale.local.node.probes import Prober
-from neuroscale.local.node.registration import Capacity, Registration
+from neuroscale.local.node.registration import Capacity, Machine, Registration
 from neuroscale.local.node.service import access
 from neuroscale.local.node.streams import KINDS
 from neuroscale.local.process import PODS, belonging, end

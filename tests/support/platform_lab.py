@@ -18,8 +18,7 @@ from neuroscale.kube.client import Cluster
 from neuroscale.local.control_plane import cluster, kubeconfig
 from neuroscale.local.forge_accounts import ADMIN
 from neuroscale.local.forge_setup import LocalForge
-from neuroscale.local.platform_status import last_lines
-from neuroscale.local.start_and_stop import Options, down, up
+from neuroscale.local.start_and_stop import Options, down, last_lines, up
 from waiting import wait_for
 
 _DEMO_IS_OVER = "demo-is-over"

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from neuroscale.core import tools
+from neuroscale.core import tool_cache
 from neuroscale.core.yaml_io import flow, read_documents, read_mapping
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def judge(names: Iterable[str], objects: list[dict[str, Any]], folder: Path) -> 
     resources.write_text("".join(f"---\n{flow(value)}\n" for value in objects))
     run = subprocess.run(
         [
-            str(tools.find("kyverno")),
+            str(tool_cache.find("kyverno")),
             "apply",
             *(str(POLICIES / name / "policy.yaml") for name in names),
             *("--resource", str(resources), "--policy-report", "--output-format", "json"),

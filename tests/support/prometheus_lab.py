@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from neuroscale.cluster.endpoint.connection import client
 from neuroscale.cluster.metrics.prometheus import Prometheus
-from neuroscale.core import tools
+from neuroscale.core import tool_cache
 from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.rendering.platform.monitoring import JOB, RULES
 
@@ -173,7 +173,7 @@ def running_prometheus(folder: Path, servers: Sequence[Server]) -> Iterator[Lab]
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(configuration))
     log = folder / "prometheus.log"
     argv = [
-        str(tools.find("prometheus")),
+        str(tool_cache.find("prometheus")),
         f"--config.file={folder / 'prometheus.yaml'}",
         f"--storage.tsdb.path={folder / 'data'}",
         f"--web.listen-address={address}",

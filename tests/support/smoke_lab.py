@@ -15,8 +15,8 @@ import pytest
 
 from model_faults import Certificate, Fault, ModelProxy
 from neuroscale.cli.chosen_cluster import Where
-from neuroscale.cli.report_files import Reports
-from neuroscale.cli.smoke_run import Question, run_smoke_tests
+from neuroscale.cli.options import Reports
+from neuroscale.cli.smoke import Question, run_smoke_tests
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.forward import find_kubectl
 from neuroscale.cluster.object_fields import part

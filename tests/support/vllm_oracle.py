@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from neuroscale.local.model_server import ModelServer
-from neuroscale.local.platform_status import last_lines
+from neuroscale.local.start_and_stop import last_lines
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 _HERE = Path(__file__).parent

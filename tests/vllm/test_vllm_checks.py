@@ -15,7 +15,7 @@ from neuroscale.vllm.arguments import parse_arguments
 from neuroscale.vllm.command_faults import Fault
 from neuroscale.vllm.command_rules import check_command
 from neuroscale.vllm.known_arguments import load, versions
-from neuroscale.vllm.output_parsers import reasoning_of, tools_of
+from neuroscale.vllm.model_rules import reasoning_of, tools_of
 from oracle_hybrids import TINY
 from platform_repository import CATALOG
 
@@ -135,11 +135,11 @@ def test_parsers_of_one_family_are_told_from_parsers_of_many() -> None:
 
 
 def test_every_parser_that_is_told_of_a_family_is_one_of_vllms() -> None:
-    from neuroscale.vllm import output_parsers
+    from neuroscale.vllm import model_rules
 
     snapshot = load(VERSION)
-    assert set(output_parsers._TOOLS) <= snapshot.tool_parsers
-    assert set(output_parsers._REASONING) <= snapshot.reasoning_parsers
+    assert set(model_rules._TOOLS) <= snapshot.tool_parsers
+    assert set(model_rules._REASONING) <= snapshot.reasoning_parsers
     assert tools_of("hermes") == reasoning_of("nothing") == ()
 
 

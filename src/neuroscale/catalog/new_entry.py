@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from neuroscale.catalog.found_model import FoundModel
+from neuroscale.catalog.model_lookup import FoundModel
 from neuroscale.catalog.parser_families import RECIPES, UNKNOWN, parsers_of
 from neuroscale.catalog.quantization_kinds import kind_of
 from neuroscale.core.errors import InputError, Problem

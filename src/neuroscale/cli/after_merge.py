@@ -1,7 +1,11 @@
-"""`neuroscale after-merge`: acts on the results of the smoke tests. Their workflow runs it."""
+"""`neuroscale after-merge`: acts on the results of the smoke tests. Their workflow runs it.
+
+Makes the curl command for a tested service, and finds the local platform's gateway.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -10,10 +14,45 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neuroscale.cli.options import RepositoryOption
+from neuroscale.cluster.command_lines import Way, curl_line
 from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.forge.after_merge.evidence import ServiceEvidence
 
 if TYPE_CHECKING:
     from neuroscale.forge.interface import Token
+
+
+GATEWAY_VARIABLE = "NEUROSCALE_LOCAL_GATEWAY"
+"""The variable, on the forge of one machine, with the way to the hosts of services, in JSON (state, authority,
+port).
+"""
+_ANSWERS = "chat"  # the check that asks the service as people do
+
+
+def curl(service: ServiceEvidence) -> str:
+    """A command for people that asks the service; "" if no check saw it answer."""
+    if not any((one.check, one.outcome) == (_ANSWERS, "passed") for one in service.checks):
+        return ""
+    key = ["neuroscale", "key", service.path.service, "--print", f"--environment={service.path.environment}"]
+    way, state = local_gateway()
+    return curl_line(service.url, service.model, [*key, *([f"--state={state}"] if state else [])], way)
+
+
+def local_gateway() -> tuple[Way | None, str]:
+    """The way to a gateway of one machine, and the state folder of its platform; (None, "") if none is named.
+
+    Raises InputError if the environment's value cannot be read.
+    """
+    text = os.environ.get(GATEWAY_VARIABLE)
+    if not text:
+        return None, ""
+    try:
+        local = json.loads(text)
+        return Way(Path(local["authority"]), int(local["port"])), str(local["state"])
+    except (ValueError, TypeError, KeyError):
+        fix = "Write JSON with the texts state and authority, and the number port, or leave it out."
+        raise InputError(Problem("the environment", GATEWAY_VARIABLE, "does not describe a gateway", fix)) from None
+
 
 SECRET = "NEUROSCALE_REVERT_TOKEN"  # noqa: S105 - the name of Actions' secret
 """The secret of Actions that holds the token of the account which opens reverts."""
@@ -31,7 +70,6 @@ def react_to_smoke_tests(
     """
     # Exit status 0 only if every environment with services was tested, and all its tests passed; also if no environment
     # has services, which the output says.
-    from neuroscale.cli.curl_of_service import curl, local_gateway
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.cli.workflow_environment import repository_url, run_attempt, run_number, run_page
     from neuroscale.core.printable import terminal

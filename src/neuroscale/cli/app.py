@@ -1,52 +1,95 @@
-"""Registers the commands, each from its module of `neuroscale.cli`, and runs them.
+"""Names the commands, each with its module of `neuroscale.cli`, and runs the one that the command line asks for.
 
-A command returns its exit status. The modules of the commands are imported for every command, so they import what a
-stage needs inside of their functions.
+A command returns its exit status. Only the module of the asked command is imported; `--help` prints the summaries of
+this table, so it imports none.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, cast
 
 import typer
+from typer.core import TyperGroup
 
 from neuroscale import __version__
-from neuroscale.cli import (
-    accuracy,
-    after_merge,
-    catalog,
-    comment,
-    demo,
-    fit,
-    gate,
-    key,
-    keys,
-    local,
-    metrics,
-    milestones,
-    model,
-    new,
-    plan,
-    platform,
-    policy,
-    prices,
-    query,
-    reconcile,
-    render,
-    replan,
-    request,
-    serve,
-    showback,
-    smoke,
-    status,
-    token_cost,
-)
 from neuroscale.core.errors import ExitStatus, NeuroscaleError
 
 _MOST_LINES = 50  # the most lines of an error: a file of a thousand wrong fields is wrong as a whole
+
+
+class Command(NamedTuple):
+    """A command: its module of `neuroscale.cli`, the function there (or the Typer application of a group of commands),
+    and the sentence that `--help` prints."""
+
+    module: str
+    attribute: str
+    summary: str
+
+
+COMMANDS = {  # in the order of the help
+    "plan": Command("plan", "show_plan", "Show what the platform decides for a request."),
+    "model": Command("model", "show_model", "Show a model's parameters, weights, KV cache and state."),
+    "fit": Command("fit", "show_fit", "Say whether a model fits an accelerator under vLLM, and why."),
+    "accuracy": Command("accuracy", "show_accuracy", "Compare planning's figures with measured ones."),
+    "render": Command("render", "render_request", "Render a request and its plan to manifests."),
+    "replan": Command("replan", "replan_service", "Plan a service again from the catalog as it is."),
+    "new": Command("new", "new", "Fill in the form: plan, render and write a service's folder."),
+    "request": Command("request", "request_service", "Ask for a service: open its pull request."),
+    "gate": Command("gate", "gate", "Judge manifests."),
+    "comment": Command("comment", "comment_on", "Write the gate's report as the comment of a pull request."),
+    "keys": Command("keys", "make_keys", "Make the API keys that an environment's services lack."),
+    "after-merge": Command("after_merge", "react_to_smoke_tests", "Comment on merges, and revert what fails."),
+    "serve": Command("serve", "serve_plans", "Serve `POST /api/v1/plan` for the portal."),
+    "demo": Command("demo", "show_demo", "Show the main job from answers to a merge, in a scratch copy."),
+    "status": Command("status", "show_status", "Judge a cluster's services, and print their addresses."),
+    "smoke": Command("smoke", "look_at_services", "Test whether deployed services match Git."),
+    "metrics": Command("metrics", "show_metrics", "Show a service's latency, tokens, queue and cache."),
+    "showback": Command("showback", "show_costs", "Show what services cost, in rows that add up to the bill."),
+    "token-cost": Command("token_cost", "show_token_costs", "Show what a million tokens of each service cost."),
+    "reconcile": Command("reconcile", "reconcile_costs", "Compare what services cost with what plans said."),
+    "query": Command("query", "query_service", "Ask a service, and print the figures of the answer."),
+    "key": Command("key", "manage_key", "Make a service's API key if it is missing, or replace it."),
+    "catalog": Command("catalog", "app", "Add models, find what is out of date, render the form."),
+    "prices": Command("prices", "app", "Bring the catalog's prices up to date."),
+    "milestones": Command("milestones", "run_milestones", "Run the lessons: failures, and what prevents them."),
+    "local": Command("local", "app", "The platform on this machine: forge, runner, cluster and Argo CD."),
+    "platform": Command("platform", "app", "Render, install and price a cluster's objects."),
+    "policy": Command("policy", "app", "Show, test and create policies."),
+}
+
+
+class CommandTable(TyperGroup):
+    """A group of commands whose modules are imported when they are asked for."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = cast("Any", dict.fromkeys(COMMANDS))  # names, for `Did you mean`
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """The names, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """The command, from its module; None for a name that no command has."""
+        command = COMMANDS.get(cmd_name)
+        if command is None:
+            return None
+        implementation = getattr(importlib.import_module(f"neuroscale.cli.{command.module}"), command.attribute)
+        holder = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, add_completion=False)
+        if isinstance(implementation, typer.Typer):
+            holder.add_typer(implementation, name=cmd_name)
+        else:
+            holder.command(cmd_name)(implementation)
+        return typer.main.get_group(holder).commands[cmd_name]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """Print the table of the commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
 
 
 def _exit(exit_status: int, **_: Any) -> None:
@@ -55,6 +98,7 @@ def _exit(exit_status: int, **_: Any) -> None:
 
 app = typer.Typer(
     name="neuroscale",
+    cls=CommandTable,
     help="From a form's answers to a served open language model: plan, render, gate.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -77,37 +121,6 @@ def _main(
     ] = False,
 ) -> None:
     del version
-
-
-# In the order of the help.
-app.command("plan")(plan.show_plan)
-app.command("model")(model.show_model)
-app.command("fit")(fit.show_fit)
-app.command("accuracy")(accuracy.show_accuracy)
-app.command("render")(render.render_request)
-app.command("replan")(replan.replan_service)
-app.command("new")(new.new)
-app.command("request")(request.request_service)
-app.command("gate")(gate.gate)
-app.command("comment")(comment.comment_on)
-app.command("keys")(keys.make_keys)
-app.command("after-merge")(after_merge.react_to_smoke_tests)
-app.command("serve")(serve.serve_plans)
-app.command("demo")(demo.show_demo)
-app.command("status")(status.show_status)
-app.command("smoke")(smoke.look_at_services)
-app.command("metrics")(metrics.show_metrics)
-app.command("showback")(showback.show_costs)
-app.command("token-cost")(token_cost.show_token_costs)
-app.command("reconcile")(reconcile.reconcile_costs)
-app.command("query")(query.query_service)
-app.command("key")(key.manage_key)
-app.add_typer(catalog.app)
-app.add_typer(prices.app)
-app.command("milestones")(milestones.run_milestones)
-app.add_typer(local.app)
-app.add_typer(platform.app)
-app.add_typer(policy.app)
 
 
 def main() -> None:

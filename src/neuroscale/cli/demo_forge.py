@@ -1,31 +1,176 @@
-"""Runs the second half of the demo: pull requests on a real forge, two merged and deployed, one refused."""
+"""Runs the second half of the demo: pull requests on a real forge, two merged and deployed, one refused.
+
+Shows that the demo's merged service runs in a cluster, and that the cluster refuses what the gate refuses.
+
+Shows what the demo's services cost, by the meter, and what their plans said.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from neuroscale.cli import demo_cost, demo_live, demo_steps
-from neuroscale.cli.demo_cluster import show as show_cluster
-from neuroscale.cli.demo_steps import LIVE
+from neuroscale.cli import demo_live, demo_steps
+from neuroscale.cli.demo_steps import ENVIRONMENT, LIVE, MANIFEST, OTHER_SERVICE, SERVICE, Result
+from neuroscale.cluster.endpoint.access import pods_of
 from neuroscale.core.errors import ExitStatus, UntrustedError
+from neuroscale.core.waiting import attempts
+from neuroscale.core.yaml_io import read_mapping
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.connect import connect
-from neuroscale.forge.interface import Forge, MergeRefusedError, PullRequest, RepositoryRef
-from neuroscale.forge.waiting import wait_for_status
-from neuroscale.local.control_plane import kubeconfig
-from neuroscale.local.forge_accounts import DEVELOPER, MAINTAINER
-from neuroscale.local.forge_protection import REQUIRED_STATUS
+from neuroscale.forge.interface import Forge, MergeRefusedError, PullRequest, RepositoryRef, wait_for_status
+from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
+from neuroscale.local.control_plane import cluster, kubeconfig
+from neuroscale.local.forge_accounts import DEVELOPER, MAINTAINER, REQUIRED_STATUS
 from neuroscale.local.forge_setup import LocalForge
+from neuroscale.local.kwok import SIMULATED
 from neuroscale.local.start_and_stop import Options, down, up
 from neuroscale.repo.git import Git
 from neuroscale.report.markdown import MARKER
 
 if TYPE_CHECKING:
     from neuroscale.cli.demo_steps import Demo
+    from neuroscale.kube.client import Object
+    from neuroscale.local.forge_setup import LocalForge
+
+
+_READY_SECONDS = 180
+_HEALED_SECONDS = 60.0
+
+
+def show_cluster(demo: Demo, local: LocalForge, merged: float) -> None:
+    """Wait until the merged service is ready, then try changes that must fail.
+
+    `merged`: the time of the merge, in seconds since 1970. Raises UntrustedError if a step does not end as it must.
+    """
+    demo.heading("11. Argo CD deploys the merged service")
+    state = ("--state", str(local.state.folder))
+    asked = (SERVICE, "--environment", ENVIRONMENT, "--wait", str(_READY_SECONDS))
+    clone = demo.developers_clone
+    demo.follow_main()
+    demo.neuroscale("status", *asked, *state, expect=ExitStatus.PASSED, folder=clone)
+    took = time.time() - merged
+    with cluster(local.state) as live:
+        manifest: Any = read_mapping((clone / MANIFEST).read_text(encoding="utf-8"), MANIFEST).value
+        _where_it_runs(demo, live, manifest)
+        demo.results.append(Result("The merged service", f"Synced and Ready {took:.0f} s after the merge"))
+        demo.heading("12. The cluster refuses what the gate refuses, with the same message")
+        _refused(demo, live, manifest)
+        demo.heading("13. A change by hand does not last")
+        _healed(demo, live, Identity.of(manifest))
+
+
+def _where_it_runs(demo: Demo, live: Cluster, manifest: Object) -> None:
+    namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
+    pods = pods_of(live, namespace, name)
+    for pod in pods:
+        node = live.get("v1", "Node", pod["spec"]["nodeName"])
+        if node is None or node["metadata"]["labels"].get(SIMULATED) != "true":
+            raise UntrustedError(f"the demo expected {pod['metadata']['name']} on a simulated node.")
+        demo.say(
+            f"{pod['metadata']['name']} runs on {pod['spec']['nodeName']}. That node is simulated, and so is the "
+            f"pod's readiness: it has no GPU and no vLLM. API server, scheduler, KServe and Argo CD are real."
+        )
+
+
+def _refused(demo: Demo, live: Cluster, manifest: Object) -> None:
+    moving = {**manifest, "metadata": {**manifest["metadata"], "name": f"{SERVICE}-newest"}}
+    model = manifest["spec"]["predictor"]["model"]
+    newest = {**model, "image": f"{model['image'].rsplit(':', 1)[0]}:latest"}
+    moving["spec"] = {**manifest["spec"], "predictor": {**manifest["spec"]["predictor"], "model": newest}}
+    demo.say(f"An InferenceService with the image {newest['image']}, sent straight to the API server:")
+    try:
+        live.create(moving)
+    except RefusedError as error:
+        demo.say(f"  {error.message}")
+        if demo.refusal not in error.message:
+            raise UntrustedError(f"the demo expected the gate's message: {demo.refusal}") from error
+    else:
+        raise UntrustedError("the demo expected the API server to refuse an image tag that moves.")
+    demo.results.append(Result("The same image by hand", "refused by the live webhook, with the gate's message"))
+
+
+def _healed(demo: Demo, live: Cluster, identity: Identity) -> None:
+    wanted = _grace(live, identity)
+    began = time.monotonic()
+    live.merge(identity, {"spec": {"predictor": {"terminationGracePeriodSeconds": 1}}})
+    demo.say("terminationGracePeriodSeconds of the live InferenceService was set to 1.")
+    for _ in attempts(_HEALED_SECONDS, pause=0.2):
+        if (found := _grace(live, identity)) == wanted:
+            break
+    else:
+        raise UntrustedError(f"the demo expected {identity} to have {wanted} again; it has {found}.")
+    took = time.monotonic() - began
+    demo.say(f"It is {wanted} again, as in Git, after {took:.1f} s.")
+    demo.results.append(Result("A change by hand", f"undone by Argo CD in {took:.1f} s"))
+
+
+def _grace(live: Cluster, identity: Identity) -> Any:
+    found = live.get(identity.group_version, identity.kind, identity.name, identity.namespace)
+    if found is None:
+        raise UntrustedError(f"the demo expected {identity} to exist.")
+    return found["spec"]["predictor"].get("terminationGracePeriodSeconds")
+
+
+_COST_READY_SECONDS = 180.0
+_MINUTE = 60
+_LEAST, _MOST = 1, 5  # minutes
+
+
+def show_cost(demo: Demo, local: LocalForge) -> None:
+    """Ask the meter about the last minutes in which both teams' services ran. Raises UntrustedError."""
+    demo.heading("18. What the two teams' services cost, by OpenCost, and against their plans")
+    minutes = _minutes(demo, local)
+    demo.follow_main()
+    asked = ("--window", f"{minutes}m", "--state", str(local.state.folder))
+    clone = demo.developers_clone
+    demo.neuroscale("showback", *asked, expect=ExitStatus.PASSED, folder=clone)
+    demo.say(
+        "The nodes are simulated: their accelerators cost what the catalog says, and they have more CPU and memory "
+        "than real machines, so the idle costs are too high."
+    )
+    demo.neuroscale(
+        *("reconcile", "--environment", ENVIRONMENT, "--dry-run"), *asked, expect=ExitStatus.PASSED, folder=clone
+    )
+    demo.results.append(
+        Result("The last minutes", f"metered ({minutes}), divided between two teams and compared with their plans")
+    )
+
+
+def _minutes(demo: Demo, local: LocalForge) -> int:
+    """The whole minutes, at most 5, in which both services ran until now; waits until there is one."""
+    begins = _both_run_since(local)
+    # The meter sees a pod some seconds later.
+    begins = (int(begins) // _MINUTE + 1) * _MINUTE
+    ends = begins + _LEAST * _MINUTE
+    if time.time() < ends:
+        demo.say(f"The meter gets {ends - time.time():.0f} s more.")
+    while time.time() < ends:
+        time.sleep(1.0)
+    return min(_MOST, int(time.time() - begins) // _MINUTE)
+
+
+def _both_run_since(local: LocalForge) -> float:
+    """When the last pod of both services started, in seconds since 1970."""
+    with cluster(local.state) as live:
+        for _ in attempts(_COST_READY_SECONDS, pause=0.5):
+            pods = [pods_of(live, "", name) for name in (SERVICE, OTHER_SERVICE)]
+            started = [_started(pod) for of in pods for pod in of]
+            if all(pods) and None not in started:
+                return max(filter(None, started))
+    raise UntrustedError(f"the demo expected {SERVICE} and {OTHER_SERVICE} to run.")
+
+
+def _started(pod: Object) -> float | None:
+    for status in pod["status"].get("containerStatuses") or ():
+        if running := status.get("state", {}).get("running"):
+            return datetime.fromisoformat(running["startedAt"]).timestamp()
+    return None
+
 
 _EDITED = "support-chat-newest"
 _RUN_SECONDS = 600.0
@@ -63,7 +208,7 @@ def show(demo: Demo, state: Path, *, keep: bool) -> None:
         show_cluster(demo, local, _two_teams(demo, local, target))
         demo_live.show(demo, local, demo_live.Times(asked, merged))
         demo_live.told_on_the_merged_one(demo, connect(target.clone_url, local.account(MAINTAINER).token()), pulls.live)
-        demo_cost.show(demo, local)
+        show_cost(demo, local)
     except BaseException:
         if not keep:
             down(state, demo.say, delete=True)

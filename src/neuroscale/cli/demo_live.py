@@ -10,7 +10,7 @@ from neuroscale.cli.demo_steps import LIVE, Result
 from neuroscale.cluster.endpoint.access import pods_of
 from neuroscale.core.errors import ExitStatus, UntrustedError
 from neuroscale.core.waiting import attempts
-from neuroscale.forge.after_merge.comment_record import MARKER
+from neuroscale.forge.after_merge.comments import MARKER
 from neuroscale.local.control_plane import cluster
 
 if TYPE_CHECKING:

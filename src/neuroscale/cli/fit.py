@@ -1,14 +1,301 @@
-"""`neuroscale fit`: says whether a model fits an accelerator with given arguments of vLLM."""
+"""`neuroscale fit`: says whether a model fits an accelerator with given arguments of vLLM.
+
+Answers the options of `neuroscale fit`: whether a model fits an accelerator under a vLLM command line.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import dataclasses
+import math
+import shlex
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Annotated, Any
 
 import typer
 
-from neuroscale.cli.json_output import print_json
-from neuroscale.cli.options import JsonOption, PictureOption, RepositoryOption
+from neuroscale.catalog import Catalog, ModelEntry, PriceList
+from neuroscale.catalog.price_export import TIERS
+from neuroscale.cli.options import JsonOption, PictureOption, RepositoryOption, print_json
 from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.core.units import GIB
+from neuroscale.core.validation import suggest
+from neuroscale.models.facts import ModelFacts
+from neuroscale.planning.fit import (
+    PINNED,
+    Around,
+    Choice,
+    Device,
+    Fit,
+    choices,
+    device,
+    draft_method,
+    fit,
+    with_draft,
+)
+from neuroscale.planning.fit.device import family_of
+from neuroscale.planning.fit.versions import number
+from neuroscale.planning.price import PodPrice, pod_price
+from neuroscale.planning.replica_memory import facts_of, served_facts
+from neuroscale.repo.layout import ACCELERATORS
+from neuroscale.vllm.accelerator_rules import check_dtype
+from neuroscale.vllm.arguments import Parsed, parse_arguments
+from neuroscale.vllm.command_rules import check_command
+from neuroscale.vllm.engine_arguments import EngineArguments
+from neuroscale.vllm.memory_variables import with_variables
+from neuroscale.vllm.older_arguments import OLDEST
+from neuroscale.vllm.parallel_sizes import world_size
+
+_TOLD_BY_FIT = (
+    *("no-model", "attention-heads", "kv-heads", "data-parallelism", "context-length", "batched-tokens"),
+    *("hf-overrides", "context-parallelism"),
+)
+"""Faults that `fit` words itself; another option names the model."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """The options: a model, the accelerators (`memory_gib` in GiB and `bandwidth_gbs` in 10^9 bytes per second, if the
+    catalog has no accelerator of that name; `used_gib`: GiB that other programs hold of each), the arguments of a
+    version of vLLM, and variables of its environment."""
+
+    model: str
+    accelerator: str | None
+    count: int | None
+    vllm_args: str
+    vllm_version: str
+    memory_gib: float | None
+    bandwidth_gbs: float | None
+    used_gib: float | None = None
+    environment: tuple[str, ...] = ()
+
+
+def answer(question: Question, catalog: Catalog) -> Fit:
+    """The fit, with changes of a refused command that start. It also refuses arguments with which vLLM does not start.
+
+    Raises InputError.
+    """
+    try:
+        number(question.vllm_version)
+    except ValueError as error:
+        raise InputError(
+            Problem("--vllm-version", "", f"{question.vllm_version!r} is not a version", f"Write one such as {PINNED}.")
+        ) from error
+    if number(question.vllm_version) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        message = f"{question.vllm_version} is older than {oldest}, the first release whose source was read"
+        raise InputError(Problem("--vllm-version", "", message, f"Name {oldest} or later: older ones are not judged."))
+    where = _device(question, catalog)
+    facts = facts_of(question.model, catalog)
+    parsed, problems = _command(question)
+    refusals, remarks = _faults(parsed, facts, catalog.models.get(question.model))
+    problems += refusals
+    card = catalog.accelerators.get(question.accelerator or "")
+    if card is not None:
+        problems += tuple(f"{fault.message}. {fault.fix}" for fault in check_dtype(parsed, facts, card))
+    arguments = with_variables(parsed.arguments.in_range(), _environment(question))
+    facts, unread_draft = _with_draft(facts, arguments, catalog)
+    remarks += unread_draft
+    result = fit(facts, where, arguments, version=question.vllm_version)
+    if problems:
+        first, *others = result.reasons
+        else_told = first if result.verdict == "refused" else f"But for that: {first}"
+        result = replace(result, verdict="refused", close="", reasons=(*problems, else_told, *others))
+    elif result.verdict == "refused":
+        prices = _Prices(facts, catalog)
+        around = Around(_variants(question.model, facts, catalog), _devices(where, catalog), prices)
+        found = choices(result, facts, where, arguments, around)
+        result = replace(result, choices=tuple(map(prices.with_source, found)))
+    if unread := _unread(parsed):
+        result = replace(result, confidence="low", reasons=(*result.reasons, *unread))
+    return replace(result, reasons=(*result.reasons, *remarks))
+
+
+def as_mapping(result: Fit, length: int | None = None) -> dict[str, Any]:
+    """The answer for programs: GiB, tokens, and sentences."""
+    memory = result.memory_gib.model_dump()
+    return {
+        "schema_version": 1,
+        "verdict": result.verdict,
+        "model": result.model,
+        "accelerator": result.accelerator,
+        "count": result.count,
+        "vllm_version": result.version,
+        "memory_gib": memory,
+        "kv_cache_tokens": result.kv_cache_tokens,
+        "max_concurrency": round(result.max_concurrency, 2),
+        "max_model_len": result.max_model_len,
+        "max_context": result.max_context,
+        "max_context_band": list(result.context_band) if result.band_known else None,
+        "within_error_band": bool(result.close),
+        "confidence": result.confidence,
+        "reasons": list(result.reasons),
+        "error_band_gib": round(result.band_gib, 2) if result.band_known else None,
+        "available_kv_cache_gib": round(result.available_gib, 2),
+        "one_request_gib": round(result.request_gib, 2),
+        "weights_gib": _rounded(result.weights_gib),
+        "overhead_gib": _rounded(result.overhead_gib),
+        "offload_seconds_per_step": result.seconds_per_step,
+        "requests_at_once": None
+        if length is None
+        else {"length": length, "requests": round(result.at_once(length), 2)},
+        "resolved": dataclasses.asdict(result.resolved),
+        "log": list(result.log),
+        "choices": [
+            {**dataclasses.asdict(choice), "hourly": None if choice.hourly is None else f"{choice.hourly:.4f}"}
+            for choice in result.choices
+        ],
+    }
+
+
+def _rounded(parts: Any) -> dict[str, float]:
+    return {name: round(size, 3) for name, size in parts.items()}
+
+
+def _device(question: Question, catalog: Catalog) -> Device:
+    """An accelerator of the catalog, or one that is described by its memory."""
+    memory, bandwidth = question.memory_gib, question.bandwidth_gbs
+    for option, value in (("--memory-gib", memory), ("--bandwidth-gbs", bandwidth), ("--count", question.count)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise InputError(Problem(option, "", f"{value:g} is not a size", "Write a number above 0."))
+    used = question.used_gib
+    if used is not None and not (math.isfinite(used) and used >= 0):
+        raise InputError(Problem("--used-gib", "", f"{used:g} is not a size", "Write a number from 0."))
+    name = question.accelerator or ""
+    if name in catalog.accelerators:
+        known = device(catalog.accelerators[name])
+        return replace(
+            known,
+            memory_gib=memory or known.memory_gib,
+            bandwidth_gb_s=bandwidth or known.bandwidth_gb_s,
+            used_gib=known.used_gib if used is None else used,
+        )
+    if memory is None:
+        said = f"{name!r} is not an accelerator of the catalog" if name else "no accelerator is named"
+        raise InputError(
+            Problem(
+                "--accelerator",
+                "",
+                said,
+                f"{suggest(name, catalog.accelerators, ACCELERATORS)} Or describe one: --memory-gib.",
+            )
+        )
+    title = name or f"accelerator of {memory:g} GiB"
+    return Device(name or "unnamed", title, family_of(name), memory, bandwidth, used_gib=used)
+
+
+def _environment(question: Question) -> dict[str, str]:
+    """The variables by their names. Raises InputError for a text that is not NAME=VALUE."""
+    found = {}
+    for said in question.environment:
+        name, equals, value = said.partition("=")
+        if not equals or not name.isidentifier():
+            raise InputError(Problem("--env", "", f"{said!r} is not a variable", "Write NAME=VALUE."))
+        found[name] = value
+    return found
+
+
+def _command(question: Question) -> tuple[Parsed, tuple[str, ...]]:
+    """The command on the given accelerators, and a sentence for each fault with which vLLM would not start."""
+    try:
+        words = shlex.split(question.vllm_args)
+    except ValueError as error:
+        raise InputError(
+            Problem("--vllm-args", "", f"cannot be split into words: {error}", "Close every quotation mark.")
+        ) from error
+    parsed = parse_arguments(words, question.vllm_version)
+    # For another version only the values are read, since its parser is not known.
+    problems = tuple(
+        f"vLLM {parsed.version} does not start with {problem.word!r}: {problem.message}. {problem.fix}"
+        for problem in parsed.problems
+        if parsed.exact and problem.kind != "ignored"
+    )
+    count, asked = question.count, world_size(parsed)
+    if count is None:
+        return parsed, problems
+    if asked == 1 and "tensor_parallel_size" not in parsed.values:
+        return replace(parsed, arguments=replace(parsed.arguments, tensor_parallel_size=count)), problems
+    if asked > count:
+        problems += (f"The arguments ask for {asked} accelerators, and there are {count}.",)
+    return parsed, problems
+
+
+def _unread(parsed: Parsed) -> tuple[str, ...]:
+    """A sentence for each argument of another version that the known one lacks, such as --num-scheduler-steps."""
+    words = {problem.word: None for problem in parsed.problems if problem.kind != "ignored"}
+    told = f"the command is read as vLLM {parsed.version} would, which does not know it"
+    return tuple(f"Planning does not count what {word} says: {told}." for word in words if not parsed.exact)
+
+
+def _faults(parsed: Parsed, facts: ModelFacts, entry: ModelEntry | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Sentences on the faults that end vLLM at its start with this command and model, and on the gate's other findings.
+
+    Empty for a version that is not known.
+    """
+    faults = [fault for fault in check_command(parsed, facts, entry) if parsed.exact and fault.rule not in _TOLD_BY_FIT]
+    told = [(f"{fault.message}. {fault.fix}", fault.refused and fault.rule != "parser") for fault in faults]
+    return tuple(text for text, ends in told if ends), tuple(text for text, ends in told if not ends)
+
+
+def _with_draft(facts: ModelFacts, arguments: EngineArguments, catalog: Catalog) -> tuple[ModelFacts, tuple[str, ...]]:
+    """The facts with those of the command's draft model or head; a sentence says why the draft cannot be read."""
+    if draft_method(arguments) is None:
+        return facts, ()
+    named = {entry.weights.path: name for name, entry in catalog.models.items() if entry.weights.kind == "hub"}
+    try:
+        return with_draft(facts, facts_of(named.get(arguments.draft, arguments.draft), catalog), arguments), ()
+    except InputError as error:
+        told = error.problems[0]
+        place = ": ".join(part for part in (told.where, told.field) if part)
+        return facts, (f"The draft {arguments.draft} cannot be read: {place} {told.message}.",)
+
+
+def _variants(name: str, facts: ModelFacts, catalog: Catalog) -> list[ModelFacts]:
+    """Other copies of the same model in the catalog."""
+    entry = catalog.models.get(name)
+    if entry is None:
+        return []
+    root = entry.variant_of or entry.name
+    return [
+        served_facts(other)
+        for other in catalog.models.values()
+        if other.name != facts.name and root in (other.name, other.variant_of)
+    ]
+
+
+def _devices(where: Device, catalog: Catalog) -> list[Device]:
+    return [device(each) for each in catalog.accelerators.values() if each.family == "cuda" and each.name != where.name]
+
+
+class _Prices:
+    """The prices of accelerators with vCPUs and memory for a model, by all lists of the catalog: first those on demand,
+    by name."""
+
+    def __init__(self, facts: ModelFacts, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._lists = tuple(sorted(catalog.prices, key=lambda name: (not _is_on_demand(catalog.prices[name]), name)))
+        self._memory_gib = math.ceil((1.25 * sum(facts.weight_bytes.values()) / GIB + 10) / 8) * 8
+
+    def __call__(self, name: str, count: int) -> Decimal | None:
+        found = self._found(name, count)
+        return found.hourly if found else None
+
+    def with_source(self, choice: Choice) -> Choice:
+        """The choice with the price list that its price comes from."""
+        found = self._found(choice.accelerator, choice.accelerator_count)
+        if found is None:
+            return choice
+        listed = self._catalog.prices[found.price_list]
+        return replace(choice, price_source=f"{listed.name} of {found.date}: {listed.tier}, {listed.region}")
+
+    def _found(self, name: str, count: int) -> PodPrice | None:
+        if name not in self._catalog.accelerators:
+            return None
+        return pod_price(self._catalog, self._lists, name, count, 4 * count, self._memory_gib)
+
+
+def _is_on_demand(price_list: PriceList) -> bool:
+    return price_list.tier == TIERS["on-demand"]
 
 
 def show_fit(
@@ -50,7 +337,6 @@ def show_fit(
 ) -> int:
     """Say whether a model fits an accelerator under vLLM, how much it serves at once, and why. Exit status 1: it does
     not."""
-    from neuroscale.cli.fit_answer import Question, answer, as_mapping
     from neuroscale.cli.open_repository import open_repository
 
     question = Question(
@@ -83,7 +369,7 @@ def show_fit(
     else:
         from rich.console import Console
 
-        from neuroscale.report.fit_view import print_fit
+        from neuroscale.report.plan_view import print_fit
 
         print_fit(result, Console(highlight=False), length)
     return ExitStatus.FINDINGS if result.verdict == "refused" else ExitStatus.PASSED

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neuroscale.cli.options import RepositoryOption
-from neuroscale.cli.report_files import Reports, write_whole
+from neuroscale.cli.options import Reports, RepositoryOption, write_whole
 from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError, Problem, UntrustedError
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from neuroscale.cli.options import (
 from neuroscale.core.errors import ExitStatus
 
 if TYPE_CHECKING:
-    from neuroscale.cli.chosen_service import Service
+    from neuroscale.cli.chosen_cluster import Service
     from neuroscale.kube.client import Cluster
 
 
@@ -44,7 +44,7 @@ def manage_key(
     repository: RepositoryOption = None,
 ) -> int:
     """Make a service's API key if it is missing, or replace it. Exit status 1: a pod does not accept the new key."""
-    from neuroscale.cli.chosen_service import one_service, services_asked
+    from neuroscale.cli.chosen_cluster import one_service, services_asked
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.cluster.endpoint import key
     from neuroscale.cluster.service_status_reader import Reader

@@ -11,12 +11,11 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from neuroscale.cli.json_output import print_json
-from neuroscale.cli.options import JsonOption, LocalStateOption, RepositoryOption
+from neuroscale.cli.options import JsonOption, LocalStateOption, RepositoryOption, print_json
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
-    from neuroscale.local.platform_status import Status
+    from neuroscale.local.start_and_stop import Status
 
 _PARTS = ("cost", "none")
 
@@ -128,7 +127,7 @@ def local_status(
     state: LocalStateOption = None, as_json: JsonOption = False, repository: RepositoryOption = None
 ) -> int:
     """Show each process. Exit status 1: a process is not healthy or does not run."""
-    from neuroscale.local.platform_status import Status, look
+    from neuroscale.local.start_and_stop import Status, look
     from neuroscale.local.state import State
 
     folder = _folder(state, repository)
@@ -152,7 +151,7 @@ def local_logs(
     repository: RepositoryOption = None,
 ) -> int:
     """Print the logs of the processes."""
-    from neuroscale.local.platform_status import last_lines
+    from neuroscale.local.start_and_stop import last_lines
     from neuroscale.local.state import State
 
     folder = _folder(state, repository)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neuroscale.cli.json_output import print_json
-from neuroscale.cli.options import JsonOption, RepositoryOption
+from neuroscale.cli.options import JsonOption, RepositoryOption, print_json
 from neuroscale.core.errors import ExitStatus, InputError
 
 if TYPE_CHECKING:

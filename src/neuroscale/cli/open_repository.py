@@ -1,4 +1,7 @@
-"""Opens the platform repository that a command works in, and reads the files that a user names on the command line."""
+"""Opens the platform repository that a command works in, and reads the files that a user names on the command line.
+
+Finds the forge that a clone's git remote leads to.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,32 @@ from pathlib import Path
 
 import typer
 
+from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.files import read_bounded
 from neuroscale.core.units import MIB
 from neuroscale.core.yaml_io import decode
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
+from neuroscale.repo.git import Git
 from neuroscale.repo.layout import find_root
 from neuroscale.repo.snapshot import FolderSnapshot
-from neuroscale.request.expiring_exceptions import fault_of
-from neuroscale.request.service_request import Request, read_request
+from neuroscale.request.service_request import Request, fault_of, read_request
+
+
+def remote_address(git: Git, remote: str) -> str:
+    """The address of a git remote, by the remote's name."""
+    done = git.run("remote", "get-url", "--", remote, check=False)
+    if done.returncode != 0:
+        named = git.text("remote").split()
+        raise InputError(
+            Problem(
+                "the command line",
+                "--remote",
+                f"{remote!a} is not a git remote of this clone",
+                f"Name one of {', '.join(named)}." if named else "Add one: git remote add origin URL.",
+            )
+        )
+    return done.stdout.decode(errors="replace").strip()
+
 
 LARGEST_FILE = MIB
 """Bytes of a file of answers or of a plan; neither takes a tenth of it, and a device file never ends."""

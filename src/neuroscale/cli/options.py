@@ -1,11 +1,54 @@
-"""Defines the options and arguments that several commands share: each one's name and help, once."""
+"""Defines the options and arguments that several commands share: each one's name and help, once.
+
+Prints the JSON of `--json` for programs.
+
+Writes a command's result into files, beside its output.
+
+Prints the progress of a command.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+
+def print_json(fields: Mapping[str, Any]) -> None:
+    """Print a mapping as JSON, one field on each line."""
+    from neuroscale.core.json_text import json_text
+
+    typer.echo(json_text(fields))
+
+
+@dataclass(frozen=True)
+class Reports:
+    """The file for a result in each format; None: not written."""
+
+    json: Path | None = None
+    junit: Path | None = None
+    markdown: Path | None = None
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that its name never holds a half-written one. Raises OSError, and then leaves no file."""
+    half = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        half.write_text(text, encoding="utf-8")
+        half.replace(path)
+    except OSError:
+        half.unlink(missing_ok=True)
+        raise
+
+
+def say_progress(text: str) -> None:
+    """One line on standard error, which says what the command does now."""
+    typer.echo(f"{text} ...", err=True)
+
 
 RepositoryOption = Annotated[
     Path | None,

@@ -1,20 +1,152 @@
-"""`neuroscale platform`: renders a cluster's objects into the repository, and installs them."""
+"""`neuroscale platform`: renders a cluster's objects into the repository, and installs them.
+
+`neuroscale platform cost`: prices the platform's own programs.
+
+`neuroscale platform forge`: checks that the forge protects the branch that clusters deploy.
+
+Reads the objects that `neuroscale platform install` applies: an environment's, as rendered and checked in.
+"""
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neuroscale.cli.json_output import print_json
-from neuroscale.cli.options import JsonOption, KubeconfigOption, RepositoryOption
-from neuroscale.cli.platform_cost import show_platform_costs
-from neuroscale.cli.platform_forge import check_forge
-from neuroscale.core.errors import ExitStatus
+from neuroscale.catalog import load_catalog
+from neuroscale.catalog.settings import Settings, check_settings, load_settings
+from neuroscale.cli.options import JsonOption, KubeconfigOption, RepositoryOption, TokenFileOption, print_json
+from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.core.validation import suggest
+from neuroscale.rendering.platform import argocd, charts, files
+from neuroscale.rendering.platform.filling import Object
+from neuroscale.repo.layout import SETTINGS, find_root
+from neuroscale.repo.snapshot import FolderSnapshot, read_text
 
 if TYPE_CHECKING:
     from neuroscale.cluster.platform_install import Applied
+
+
+def show_platform_costs(
+    environment: Annotated[
+        str, typer.Option("--environment", help="One environment. Default: all that have a cluster of their own.")
+    ] = "",
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> int:
+    """Show what the platform's own programs cost, by what their pods request: Argo CD, KServe, Kyverno, the gateway,
+    Prometheus and OpenCost. Programs without a price are named with the reason."""
+    from neuroscale.cli.open_repository import open_repository
+    from neuroscale.core.validation import suggest
+    from neuroscale.costs.change import platform_side, priced
+    from neuroscale.costs.pricing import Prices
+    from neuroscale.repo.snapshot import FolderSnapshot
+    from neuroscale.report import platform_cost_view
+
+    opened = open_repository(repository)
+    settings = opened.settings
+    names = [name for name, one in settings.environments.items() if one.cluster != "local"]
+    if environment and environment not in names:
+        why = (
+            "runs on this machine, where its programs are processes"
+            if environment in settings.environments
+            else "is not in the settings"
+        )
+        raise InputError(
+            Problem("command line", "--environment", f"{environment!r} {why}", suggest(environment, names))
+        )
+    prices = Prices(opened.catalog, settings.environments)
+    snapshot = FolderSnapshot(opened.root)
+    found = {
+        name: priced(platform_side(snapshot, settings, name), name, prices)
+        for name in ([environment] if environment else names)
+    }
+    if as_json:
+        print_json(platform_cost_view.as_mapping(found))
+        return ExitStatus.PASSED
+    from rich.console import Console
+
+    width = max(120, shutil.get_terminal_size().columns)
+    platform_cost_view.print_costs(found, Console(highlight=False, soft_wrap=True, width=width))
+    return ExitStatus.PASSED
+
+
+def check_forge(
+    remote: Annotated[str, typer.Option("--remote", help="The git remote of the platform's repository.")] = "origin",
+    token_file: TokenFileOption = None,
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> int:
+    """Check that the forge protects main: a pull request, the gate's status and an approval. Exit status 1:
+    one of them is missing. Who may pass the rules by is not checked."""
+    from contextlib import closing
+
+    from neuroscale.catalog.settings import load_settings
+    from neuroscale.cli.open_repository import remote_address
+    from neuroscale.core.printable import terminal
+    from neuroscale.forge.branches import problems
+    from neuroscale.forge.connect import connect
+    from neuroscale.forge.token import find_token
+    from neuroscale.repo.git import Git
+    from neuroscale.repo.layout import find_root
+    from neuroscale.repo.snapshot import FolderSnapshot
+
+    root = find_root(repository or Path.cwd())
+    branch = load_settings(FolderSnapshot(root)).repository.default_branch
+    with closing(Git(root)) as git:
+        forge = connect(remote_address(git, remote), find_token(token_file))
+    found = problems(forge, branch)
+    if as_json:
+        print_json({"schema_version": 1, "repository": forge.repository.slug, "branch": branch, "problems": found})
+    else:
+        for problem in found:
+            typer.echo(terminal(problem))
+        if not found:
+            typer.echo(terminal(f"{forge.repository.slug}: {branch} needs a pull request, the gate and an approval."))
+    return ExitStatus.FINDINGS if found else ExitStatus.PASSED
+
+
+# No name or password: everybody who can read an Application could read them.
+_URL = re.compile(
+    r"https://[^\s@]+|http://127\.0\.0\.1(:[0-9]+)?/[^\s@]*|ssh://[^\s:]+@[^\s@]+|[\w.-]+@[\w.-]+:[^\s@]+"
+)
+
+
+def installed_objects(
+    repository: Path | None, environment: str, repository_url: str, revision: str
+) -> tuple[list[Object], Settings]:
+    """The objects that Argo CD of an environment's cluster gets, and the settings.
+
+    `repository_url` and `revision`: the repository that Argo CD reads ("": by the settings). Raises InputError for an
+    unknown environment, and for a repository that is not rendered.
+    """
+    root = find_root(repository or Path.cwd())
+    snapshot = FolderSnapshot(root)
+    settings, catalog = load_settings(snapshot), load_catalog(snapshot)
+    check_settings(settings, catalog)
+    if environment not in settings.environments:
+        message = f"has no environment {environment!r}"
+        raise InputError(Problem(SETTINGS, "environments", message, suggest(environment, settings.environments)))
+    if repository_url and not _URL.fullmatch(repository_url):
+        fix = "Write https://HOST/PATH or ssh://USER@HOST/PATH; a password belongs in Argo CD's repository Secret."
+        raise InputError(Problem("the command line", "--repo-url", "is not an address without a password", fix))
+    # Argo CD reads the checked-in files from Git: outdated files would undo this installation.
+    if problems := files.differences(snapshot, files.render(snapshot, catalog, settings)):
+        raise InputError(problems)
+    rendered = argocd.render(
+        settings,
+        catalog,
+        charts.load_charts(snapshot),
+        environment,
+        repository_url or None,
+        revision or None,
+    )
+    config = argocd.config_maps(read_text(snapshot, argocd.VALUES))
+    return [*config, *argocd.environment_objects(rendered)], settings
+
 
 app = typer.Typer(
     name="platform",
@@ -74,7 +206,6 @@ def install_platform(
     repository: RepositoryOption = None,
 ) -> int:
     """Configure a cluster's Argo CD to deploy the platform. Repeat it after a change of settings, teams or charts."""
-    from neuroscale.cli.platform_install import installed_objects
     from neuroscale.cluster.platform_install import install
     from neuroscale.kube.client import Cluster
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neuroscale.cli.json_output import print_json
-from neuroscale.cli.options import JsonOption, LocalStateOption, RepositoryOption
+from neuroscale.cli.options import JsonOption, LocalStateOption, RepositoryOption, print_json
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neuroscale.cli.chosen_cluster import Where, local_state, open_cluster
-from neuroscale.cli.json_output import print_json
+from neuroscale.cli.options import print_json
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:

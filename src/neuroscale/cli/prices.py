@@ -1,14 +1,201 @@
-"""`neuroscale prices`: take a provider's exported price list into the catalog."""
+"""`neuroscale prices`: take a provider's exported price list into the catalog.
+
+Runs `neuroscale prices update`: reads the export, shows what changes, writes or proposes it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from neuroscale.cli.options import JsonOption, PullRequestOption, RemoteOption, RepositoryOption, TokenFileOption
+from neuroscale.cli.catalog import write_files
+from neuroscale.cli.options import (
+    JsonOption,
+    PullRequestOption,
+    RemoteOption,
+    RepositoryOption,
+    TokenFileOption,
+    print_json,
+)
+from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.core.printable import counted, terminal
+
+if TYPE_CHECKING:
+    from neuroscale.catalog.price_export import Export
+    from neuroscale.catalog.price_update import Update
+    from neuroscale.repo.snapshot import Snapshot
+
+_MOST_BYTES = 512 * 1024 * 1024  # the offer file of EC2 in a large region has some 400 MB
+_SMALLER = "Name the file of one region or service, or keep only the products with accelerators in it."
+_NAMED = 20  # products without a price that the text names
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options of the command."""
+
+    file: Path
+    price_list: str | None
+    region: str | None
+    tier: Literal["on-demand", "spot"]
+    factor: float
+
+
+@dataclass(frozen=True)
+class Made:
+    """The export, the list that it makes, and the environments whose settings name the list."""
+
+    export: Export
+    update: Update
+    environments: tuple[str, ...]
+    factor: Decimal
+
+
+def update(asked: Asked, repository: Path | None, remote: str | None, token_file: Path | None, *, as_json: bool) -> int:
+    """Write the price list, or open its pull request if a remote is named. Raises InputError."""
+    from neuroscale.core.files import read_bounded
+    from neuroscale.core.yaml_io import decode
+    from neuroscale.repo.layout import find_root
+    from neuroscale.repo.snapshot import FolderSnapshot
+
+    root = find_root(repository or Path.cwd())
+    text = decode(read_bounded(asked.file, _MOST_BYTES, _SMALLER), str(asked.file))
+    if remote is not None:
+        return _propose(root, asked, text, remote, token_file, as_json=as_json)
+    snapshot = FolderSnapshot(root)
+    made = _make(asked, text, snapshot, snapshot)
+    changed = write_files(root, snapshot, {made.update.path: made.update.text})
+    if as_json:
+        print_json({**_mapping(made), "changed": changed})
+        return ExitStatus.PASSED
+    _print(made)
+    typer.echo(f"{made.update.path}: {'written' if changed else 'is up to date'}")
+    return ExitStatus.PASSED
+
+
+def _make(asked: Asked, text: str, base: Snapshot, newest: Snapshot) -> Made:
+    """The list, checked as a part of the base's catalog."""
+    from neuroscale.catalog import load_catalog
+    from neuroscale.catalog.price_export import WantedPrices, read_export
+    from neuroscale.catalog.price_list import PriceList
+    from neuroscale.catalog.price_update import list_path, updated
+    from neuroscale.catalog.settings import load_settings
+    from neuroscale.core.validation import parse
+    from neuroscale.core.yaml_io import decode
+    from neuroscale.repo.layout import CATALOG
+    from neuroscale.repo.snapshot import MemorySnapshot
+
+    accelerators = load_catalog(base).accelerators
+    today = datetime.now(UTC).date()
+    export = read_export(text, str(asked.file), WantedPrices(asked.region, asked.tier), accelerators, today)
+    suffix = "" if asked.tier == "on-demand" else f"-{asked.tier}"
+    name = asked.price_list or f"{export.provider}-{export.region}{suffix}"
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+        fix = "Write lower-case letters, digits and hyphens, such as aws-eu-west-1."
+        raise InputError(Problem("the command line", "--list", f"{name!a} cannot be the name of a list", fix))
+    path = list_path(name)
+    data = newest.read(path)
+    there_text = None if data is None else decode(data, path)
+    there = None if there_text is None else parse(PriceList, there_text, path)
+    made = updated(name, there_text, there, export, Decimal(repr(asked.factor)))
+    files = {entry.path: base.read(entry.path) or b"" for entry in base.entries(CATALOG)}
+    load_catalog(MemorySnapshot({**files, path: made.text.encode()}))
+    environments = load_settings(base).environments
+    using = tuple(sorted(each for each, one in environments.items() if name in one.price_lists))
+    return Made(export, made, using, Decimal(repr(asked.factor)))
+
+
+def _propose(root: Path, asked: Asked, text: str, remote: str, token_file: Path | None, *, as_json: bool) -> int:
+    from neuroscale.cli.open_repository import remote_address
+    from neuroscale.cli.options import say_progress
+    from neuroscale.cli.request_outcome import print_proposal
+    from neuroscale.forge.branches import Access, Branches
+    from neuroscale.forge.catalog_change import CatalogChange, propose
+    from neuroscale.forge.connect import connect
+    from neuroscale.forge.service_pull_request import Publisher
+    from neuroscale.forge.token import find_token
+    from neuroscale.repo.git import Git
+    from neuroscale.repo.snapshot import FolderSnapshot
+
+    token = find_token(token_file)
+    last: list[Made] = []
+
+    def make(base: Snapshot, newest: Snapshot) -> CatalogChange:
+        written = _make(asked, text, base, newest).update
+        # The text says what a merge changes, so it compares with the base.
+        made = _make(asked, text, base, base)
+        last[:] = [made]
+        return CatalogChange({written.path: written.text}, f"Update the prices of {made.update.name}", _sentences(made))
+
+    with contextlib.closing(Git(root)) as git:
+        snapshot = FolderSnapshot(root)
+        name = _make(asked, text, snapshot, snapshot).update.name
+        address = remote_address(git, remote)
+        say_progress(f"Looking at {remote}")
+        publisher = Publisher(connect(address, token), Branches(git, Access(address, token)))
+        outcome = propose(git, publisher, f"prices-{name}", make, say_progress)
+    if not as_json:
+        _print(last[0])
+    return print_proposal(outcome, _mapping(last[0]), as_json=as_json)
+
+
+def _sentences(made: Made) -> tuple[str, ...]:
+    """What the file changes, for a reviewer and for a terminal."""
+    export, update = made.export, made.update
+    told = [f"{export.source}, of {export.date}: {counted(len(export.prices), 'price')} for {update.name}."]
+    told += [f"{change}." for change in update.changes if not change.large]
+    told += [
+        f"Changes more than {made.factor}-fold, or now includes other parts: {change}. Check it."
+        for change in update.large
+    ]
+    if not update.changes:
+        told.append("No price changes.")
+    left = export.unread[:_NAMED]
+    more = f"; and {len(export.unread) - _NAMED} more" if len(export.unread) > _NAMED else ""
+    if left:
+        told.append(f"Left alone: {'; '.join(f'{one.product} ({one.reason})' for one in left)}{more}.")
+    if not made.environments:
+        told.append(f"No environment uses {update.name}: name it in price_lists of platform/settings.yaml.")
+    return tuple(told)
+
+
+def _print(made: Made) -> None:
+    for sentence in _sentences(made):
+        typer.echo(terminal(sentence, 4000))
+
+
+def _mapping(made: Made) -> dict[str, Any]:
+    export, update = made.export, made.update
+    return {
+        "schema_version": 1,
+        "list": update.name,
+        "path": update.path,
+        "region": export.region,
+        "tier": export.tier,
+        "date": str(export.date),
+        "prices": len(export.prices),
+        "changes": [
+            {
+                "what": change.what,
+                "before": None if change.before is None else format(change.before, "f"),
+                "after": None if change.after is None else format(change.after, "f"),
+                "large": change.large,
+            }
+            for change in update.changes
+        ],
+        "left_alone": [{"product": one.product, "reason": one.reason} for one in export.unread],
+        "other_products": export.others,
+        "environments": list(made.environments),
+    }
+
 
 app = typer.Typer(name="prices", help="The catalog's prices: bring them up to date.", no_args_is_help=True)
 
@@ -55,7 +242,6 @@ def update_prices(
 ) -> int:
     """Take the prices of accelerators out of a provider's export into a price list of the catalog. Prices that the
     file does not have stay with their own date. A second run with the same file changes nothing."""
-    from neuroscale.cli.prices_update import Asked, update
 
     asked = Asked(file, price_list, region, tier.value, factor)
     return update(asked, repository, remote if pull_request else None, token_file, as_json=as_json)

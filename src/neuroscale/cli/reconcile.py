@@ -12,15 +12,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neuroscale.cli.chosen_cluster import Where
-from neuroscale.cli.chosen_opencost import (
+from neuroscale.cli.chosen_metrics import (
     AskedEnvironmentOption,
     OpenCostOption,
     WindowOption,
     costs_and_plans,
     or_local,
 )
-from neuroscale.cli.json_output import print_json
-from neuroscale.cli.options import ClusterStateOption, ContextOption, JsonOption, KubeconfigOption, RepositoryOption
+from neuroscale.cli.options import (
+    ClusterStateOption,
+    ContextOption,
+    JsonOption,
+    KubeconfigOption,
+    RepositoryOption,
+    print_json,
+)
 from neuroscale.core.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -66,7 +72,7 @@ def reconcile_costs(
     limits = opened.settings.reconciliation
     threshold = Threshold(limits.usd, limits.percent)
     if picture is not None:
-        from neuroscale.report.reconciliation_picture import write_reconciliation_picture
+        from neuroscale.report.reconciliation_view import write_reconciliation_picture
 
         write_reconciliation_picture(found, threshold, picture)
     if as_json:
@@ -89,7 +95,7 @@ def _keep_issue(
 ) -> None:
     from neuroscale.cli.workflow_environment import repository_url
     from neuroscale.forge.connect import connect
-    from neuroscale.forge.kept_issue import keep_issue
+    from neuroscale.forge.sticky_comment import keep_issue
     from neuroscale.forge.token import find_token
     from neuroscale.report.reconciliation_view import issue_marker, issue_text, issue_title
 

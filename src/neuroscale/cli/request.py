@@ -30,8 +30,8 @@ def request_service(
 ) -> int:
     """Ask for a service: plan, render, judge, and open the pull request (or bring the open one up to date)."""
     from neuroscale.cli.form_answers import Answers, ask, check_source, read_answers, written_request
-    from neuroscale.cli.progress import say_progress
-    from neuroscale.cli.remote_address import remote_address
+    from neuroscale.cli.open_repository import remote_address
+    from neuroscale.cli.options import say_progress
     from neuroscale.cli.request_outcome import print_outcome
     from neuroscale.forge import request_flow
     from neuroscale.forge.branches import Access, Branches

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from neuroscale.cli.json_output import print_json
+from neuroscale.cli.options import print_json
 from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import terminal
 from neuroscale.forge.catalog_change import Outcome as CatalogOutcome

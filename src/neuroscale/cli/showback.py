@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neuroscale.cli.chosen_cluster import Where
-from neuroscale.cli.chosen_opencost import (
+from neuroscale.cli.chosen_metrics import (
     COMMAND_LINE,
     AskedEnvironmentOption,
     OpenCostOption,
@@ -18,8 +18,14 @@ from neuroscale.cli.chosen_opencost import (
     costs_and_plans,
     or_local,
 )
-from neuroscale.cli.json_output import print_json
-from neuroscale.cli.options import ClusterStateOption, ContextOption, JsonOption, KubeconfigOption, RepositoryOption
+from neuroscale.cli.options import (
+    ClusterStateOption,
+    ContextOption,
+    JsonOption,
+    KubeconfigOption,
+    RepositoryOption,
+    print_json,
+)
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
@@ -68,7 +74,7 @@ def show_costs(
     notes = notes_on_history(known.history, "note")
     found = statement_of(known.meter, chosen, known.facts, tuple(opened.settings.environments), notes)
     if picture is not None:
-        from neuroscale.report.showback_picture import write_showback_picture
+        from neuroscale.report.showback_view import write_showback_picture
 
         write_showback_picture(found, picture)
     _show(found, place, as_csv=as_csv, as_json=as_json)

@@ -1,13 +1,188 @@
-"""`neuroscale smoke`: tests live services against their requests."""
+"""`neuroscale smoke`: tests live services against their requests.
+
+Runs the smoke tests for the command line, and writes their results.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
-from neuroscale.cli.options import ClusterStateOption, ContextOption, KubeconfigOption, RepositoryOption
+from neuroscale.catalog.settings import load_settings
+from neuroscale.cli.chosen_cluster import Where, gateway_way, local_state, open_cluster
+from neuroscale.cli.options import (
+    ClusterStateOption,
+    ContextOption,
+    KubeconfigOption,
+    Reports,
+    RepositoryOption,
+    write_whole,
+)
+from neuroscale.cluster.endpoint.key import KEY_FILE_VARIABLE, KEY_VARIABLE
+from neuroscale.cluster.endpoint.routes import read_rules
+from neuroscale.cluster.object_fields import part
+from neuroscale.cluster.services_in_git import Clone
+from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError, Problem, UntrustedError
+from neuroscale.core.validation import checked_address
+from neuroscale.kube.client import Cluster, KubernetesError
+from neuroscale.rendering.platform.argocd import NAMESPACE, SERVICE_LABEL
+from neuroscale.repo.git import Git
+from neuroscale.repo.layout import MANIFESTS, find_root
+from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.smoke.expected_services import load_target
+from neuroscale.smoke.report import line, print_table, to_junit, to_markdown
+from neuroscale.smoke.results import Report, from_record, to_json
+from neuroscale.smoke.runner import Spec, run
+
+_BEFORE = 300.0  # seconds for the checks of the whole environment
+_REQUESTS = 30  # the most requests that a service's checks send one after the other
+
+
+@dataclass(frozen=True)
+class Question:
+    """The services to test: an environment's, or one of them; `base_url` is the address of that one for its clients.
+
+    `revision`: the commit whose facts count ("": the newest one of the default branch). `patience`: seconds that the
+    first part of an answer may take. `connect_to`: the ways to hosts, as curl takes them (none: the gateway of the
+    local platform, if that is asked).
+    """
+
+    environment: str
+    service: str = ""
+    base_url: str = ""
+    revision: str = ""
+    patience: float = 60.0
+    connect_to: tuple[str, ...] = ()
+
+
+def run_smoke_tests(question: Question, where: Where, repository: Path | None, reports: Reports) -> int:
+    """Run the tests, report, and return the exit status: 0 only if every check ran and passed.
+
+    Raises InputError for options that cannot be used, UntrustedError if there is nothing to test.
+    """
+    for path in (reports.json, reports.junit, reports.markdown):
+        if path is not None:
+            path.unlink(missing_ok=True)  # an older run's report must never be taken for this run's
+    started = datetime.now(UTC)
+    try:
+        report = _report(question, where, repository)
+    except NeuroscaleError as error:
+        if error.exit_status is not ExitStatus.UNTRUSTED:
+            raise
+        when = started.isoformat(timespec="seconds").replace("+00:00", "Z")
+        report = Report(question.environment, question.revision, when, 0.0, (), (str(error),))
+    _write(report, reports)
+    from rich.console import Console
+
+    print_table(report, Console(highlight=False, soft_wrap=True))
+    return report.status
+
+
+def _report(question: Question, where: Where, repository: Path | None) -> Report:
+    root = find_root(repository or Path.cwd())
+    with open_cluster(where) as cluster:
+        revision, fetch = _revision(root, question.revision, cluster)
+        kubeconfig, context, own_options = cluster.kubeconfig, cluster.context, cluster.own_options
+    target = load_target(root, question.environment, revision, question.service, fetch)
+    if not target.services:
+        place = f"{MANIFESTS}/{question.environment} at {revision[:10]}"
+        raise UntrustedError(
+            f"There is no service in {place}: nothing was tested. Check that the environment is right."
+        )
+    if question.base_url:
+        checked_address(question.base_url, "--base-url", "the key")
+    connect_to, authority = _ways(question, where, root)
+    alone = question.base_url or any(os.environ.get(name) for name in (KEY_VARIABLE, KEY_FILE_VARIABLE))
+    if alone and len(target.services) > 1:
+        message = f"an address or a key belongs to one service, but {question.environment} has {len(target.services)}"
+        raise InputError(Problem("the command line", "--service", message, "Name the service with --service."))
+    spec = Spec(
+        repository=str(root),
+        environment=question.environment,
+        revision=revision,
+        services=tuple(one.name for one in target.services),
+        base_url=question.base_url,
+        connect_to=connect_to,
+        authority=authority,
+        kubeconfig="" if kubeconfig is None else str(kubeconfig.resolve()),
+        context=context or "",
+        own_options=own_options,
+        fetch=fetch,
+        patience=question.patience,
+    )
+    within = _BEFORE + len(spec.services) * _REQUESTS * question.patience
+    return run(spec, _progress, within=within)
+
+
+def _ways(question: Question, where: Where, root: Path) -> tuple[tuple[str, ...], str]:
+    """The ways to the hosts of services, and the file of what signs their certificates: the named ones, else those to
+    the gateway of the local platform that is asked, for hosts of the platform.
+    """
+    read_rules(question.connect_to)  # a wrong one is refused before anything is done
+    if question.connect_to:
+        return question.connect_to, ""
+    state = local_state(where)
+    way = None if state is None else gateway_way(state)
+    domain = load_settings(FolderSnapshot(root)).domain
+    host = urlsplit(question.base_url).hostname or domain
+    if way is None or not f".{host}".endswith(f".{domain}"):
+        return (), ""
+    ports = {443: way.port, 80: way.redirect_port}
+    return tuple(f":{port}:127.0.0.1:{to}" for port, to in ports.items() if to), str(way.authority)
+
+
+def _revision(root: Path, named: str, cluster: Cluster) -> tuple[str, str]:
+    """The commit whose facts count: the named one, or the default branch's newest in this clone; and the command that
+    fetches what Argo CD reads.
+    """
+    clone = Clone(root, load_settings(FolderSnapshot(root)).repository.default_branch)
+    try:
+        clone.follow(_source(cluster))
+        tip, fetch = clone.tip, clone.fetch_line
+    finally:
+        clone.close()
+    if named:
+        git = Git(root)
+        try:
+            return git.commit(named, "--revision"), fetch
+        finally:
+            git.close()
+    if tip is None:
+        raise InputError(Problem(str(root), "", "is not a clone with a commit", "Run it in a clone of the repository."))
+    return tip, fetch
+
+
+def _source(cluster: Cluster) -> str:
+    """The address that the cluster's Argo CD reads; "" if the cluster cannot be asked, which a check will report."""
+    try:
+        found = cluster.list("argoproj.io/v1alpha1", "Application", NAMESPACE, SERVICE_LABEL)
+    except KubernetesError:
+        return ""
+    return next((str(part(one, "spec", "source").get("repoURL") or "") for one in found), "")
+
+
+def _progress(kind: str, fields: dict[str, Any]) -> None:
+    if kind == "result":
+        sys.stderr.write(f"{line(from_record(fields))}\n")
+        sys.stderr.flush()
+
+
+def _write(report: Report, reports: Reports) -> None:
+    for path, text in ((reports.json, to_json), (reports.junit, to_junit), (reports.markdown, to_markdown)):
+        if path is None:
+            continue
+        try:
+            write_whole(path, text(report))
+        except OSError as error:
+            # The findings are not lost: the terminal shows them, and the exit status says that a report is missing.
+            raise UntrustedError(f"{path}: the report cannot be written: {error.strerror}") from error
 
 
 def look_at_services(
@@ -40,8 +215,7 @@ def look_at_services(
 ) -> int:
     """Test whether deployed services match Git. Exit status: 0 all passed, 1 findings, 3 cannot be trusted."""
     from neuroscale.cli.chosen_cluster import Where
-    from neuroscale.cli.report_files import Reports
-    from neuroscale.cli.smoke_run import Question, run_smoke_tests
+    from neuroscale.cli.options import Reports
 
     question = Question(environment, service, base_url, revision, patience, tuple(connect_to or ()))
     reports = Reports(json_file, junit_file, markdown_file)

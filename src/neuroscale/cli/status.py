@@ -1,4 +1,7 @@
-"""`neuroscale status`: says which services of the repository are ready in the cluster."""
+"""`neuroscale status`: says which services of the repository are ready in the cluster.
+
+Prints the verdicts on a cluster's services, for people: a line for each, or one service with all its facts.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,85 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neuroscale.cli.chosen_cluster import Where, gateway_way, local_state, open_cluster
-from neuroscale.cli.json_output import print_json
 from neuroscale.cli.options import (
     ClusterStateOption,
     ContextOption,
     JsonOption,
     KubeconfigOption,
     RepositoryOption,
+    print_json,
 )
+from neuroscale.cluster.service_status import ServiceStatus
+from neuroscale.cluster.service_status_reader import Question, ServiceStatuses
 from neuroscale.core.errors import ExitStatus
+from neuroscale.core.printable import terminal
 
 if TYPE_CHECKING:
     from neuroscale.cluster.service_status import ServiceStatus
     from neuroscale.cluster.service_status_reader import Question, Reader, ServiceStatuses
     from neuroscale.cluster.services_in_git import Clone
     from neuroscale.local.state import State
+
+
+def print_status(answer: ServiceStatuses, question: Question, *, detailed: bool) -> None:
+    """Print a line for each service, and all its facts if `detailed`."""
+    width = max((len(label(one)) for one in answer.services), default=0)
+    for one in answer.services:
+        what = f"{one.reason}{_endpoint(one)}" if one.verdict == "ready" else f"{one.reason}. {one.next}"
+        typer.echo(f"{label(one):<{width}}  {one.verdict:<11}  {terminal(what, 4000)}")
+        if detailed:
+            _print_details(one)
+        elif one.notes and one.verdict == "ready":
+            typer.echo(f"{'':<{width}}  note: {terminal(one.notes[0], 2000)}")
+    for line in answer.unreadable:
+        typer.echo(f"Cannot be read: {terminal(line)}")
+    if not answer.services and not answer.unreadable:
+        where = f" of the environment {question.environment}" if question.environment else ""
+        typer.echo(
+            f"No service{where} is in this cluster, and this clone does not hold one for it. Check that the cluster "
+            f"is right. Ask for a service: neuroscale request --interactive"
+        )
+
+
+def _print_details(one: ServiceStatus) -> None:
+    rows: list[tuple[str, str]] = []
+    if one.application is not None:
+        application = one.application
+        held = {True: "with the last change", False: "without the last change", None: "not known to this clone"}
+        told = f"{application.sync}, {application.health}, at {application.revision[:10] or 'no commit'}"
+        rows.append(("Argo CD", f"{application.name}: {told} ({held[application.contains_last_change]})"))
+        rows += [("", application.told)] if application.told else []
+    if one.generation is not None:
+        old = f", {one.replicas_old} of earlier generations" if one.replicas_old else ""
+        rows.append(("generation", f"{one.generation}: {one.replicas_ready} of {one.replicas_needed} pods ready{old}"))
+        rows.append(("model", f"{one.transition or 'not reported'}, newest {one.model_state or 'not reported'}"))
+    if one.last_failure:
+        rows.append(("", f"last failure: {one.last_failure}"))
+    for condition in one.conditions:
+        why = ": ".join(text for text in (condition.reason, condition.message) if text)
+        rows.append(("condition", f"{condition.type} {condition.status}{f': {why}' if why else ''}"))
+    for pod in one.pods:
+        restarts = f", {pod.restarts} restarts" if pod.restarts else ""
+        rows.append(("pod", f"{pod.name} on {pod.node or 'no node'}: {pod.state}: {pod.told}{restarts}"))
+    rows += [("event", text) for text in one.events]
+    rows += [("note", text) for text in one.notes]
+    rows += [("URL", one.url), ("address", one.address)]
+    for name, text in rows:
+        if text:
+            typer.echo(f"  {name:<11} {terminal(text, 2000)}")
+    if one.curl:
+        typer.echo("\nAsk it (the command reads its key without showing it):\n")
+        typer.echo(terminal(one.curl, 4000))
+
+
+def _endpoint(one: ServiceStatus) -> str:
+    return "".join(f" {url}" for url in (one.url, one.address) if url)
+
+
+def label(one: ServiceStatus) -> str:
+    """A service's name, with its environment's."""
+    return terminal(f"{one.environment or '?'}/{one.name}")
+
 
 _BETWEEN = 1.0  # seconds
 _FETCH_EVERY = 30.0
@@ -48,7 +115,7 @@ def show_status(
     """Judge a cluster's services, and print their addresses. Exit status: 0 all are ready, 1 not, 2 the cluster cannot
     be asked.
     """
-    from neuroscale.cli.chosen_service import services_asked
+    from neuroscale.cli.chosen_cluster import services_asked
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.cluster.service_status_reader import Reader
     from neuroscale.cluster.services_in_git import Clone
@@ -74,7 +141,6 @@ def show_status(
         }
         print_json(found)
     else:
-        from neuroscale.cli.status_view import print_status
         from neuroscale.core.printable import terminal
 
         typer.echo(f"Cluster {terminal(name)} ({terminal(url)})")
@@ -84,7 +150,7 @@ def show_status(
 
 def _with_curl(one: ServiceStatus, where: Where, state: State | None, repository: Path | None) -> ServiceStatus:
     """Add a command that asks the service, if one of its pods answers and its URL has TLS."""
-    from neuroscale.cluster.endpoint.curl import curl_line
+    from neuroscale.cluster.command_lines import curl_line
 
     answering = [pod for pod in one.pods if pod.state == "ready"]
     if not answering or not one.url:
@@ -116,7 +182,6 @@ def _wait(reader: Reader, clone: Clone, question: Question, seconds: float) -> S
     While a service is missing, the clone is fetched from time to time: a service whose removal was merged meanwhile is
     not waited for.
     """
-    from neuroscale.cli.status_view import label
     from neuroscale.core.printable import terminal
     from neuroscale.kube.client import KubernetesError, RefusedError
 

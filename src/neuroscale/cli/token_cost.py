@@ -13,17 +13,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neuroscale.cli.chosen_cluster import Where
-from neuroscale.cli.chosen_opencost import (
+from neuroscale.cli.chosen_metrics import (
     COMMAND_LINE,
     AskedEnvironmentOption,
     OpenCostOption,
+    PrometheusOption,
     WindowOption,
     costs_and_plans,
     or_local,
+    prometheus_of,
 )
-from neuroscale.cli.chosen_prometheus import PrometheusOption, prometheus_of
-from neuroscale.cli.json_output import print_json
-from neuroscale.cli.options import ClusterStateOption, ContextOption, JsonOption, KubeconfigOption, RepositoryOption
+from neuroscale.cli.options import (
+    ClusterStateOption,
+    ContextOption,
+    JsonOption,
+    KubeconfigOption,
+    RepositoryOption,
+    print_json,
+)
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
@@ -80,7 +87,7 @@ def show_token_costs(
     notes = (*notes_on_prices(meter), *notes_on_history(known.history, "note"))
     experts = _experts(opened.catalog, {row.model for row in rows})
     if picture is not None:
-        from neuroscale.report.token_cost_picture import write_token_cost_picture
+        from neuroscale.report.token_cost_view import write_token_cost_picture
 
         write_token_cost_picture(rows, meter.window, picture)
     if as_json:

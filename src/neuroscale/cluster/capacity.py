@@ -24,10 +24,10 @@ from neuroscale.cluster.node_room import (
 )
 from neuroscale.cluster.object_fields import condition, items, part
 from neuroscale.cluster.quotas import Share, judge_limits, judge_quotas, told
-from neuroscale.core.plurals import counted
+from neuroscale.core.printable import counted
 from neuroscale.kube.client import Object
 from neuroscale.manifests.accelerators import GKE_SLICES
-from neuroscale.manifests.labels import SERVICE
+from neuroscale.manifests.objects import SERVICE
 from neuroscale.manifests.pod_resources import requests
 
 Verdict = Literal["fits", "fits the fewest", "does not fit", "no node now", "unknown"]

@@ -13,7 +13,7 @@ from neuroscale.cluster.service_verdict import judge_service
 from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.validation import suggest
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
-from neuroscale.manifests.labels import SERVICE
+from neuroscale.manifests.objects import SERVICE
 from neuroscale.rendering.platform.argocd import ENVIRONMENT_LABEL, NAMESPACE, SERVICE_LABEL, application_name
 from neuroscale.repo.layout import ServicePath
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from neuroscale.cluster.event_warnings import last_warnings
-from neuroscale.cluster.object_differences import differences, named
-from neuroscale.cluster.object_fields import items, name_of, part, sentence
+from neuroscale.cluster.object_fields import differences, items, name_of, named, part, sentence
+from neuroscale.cluster.pod_state import last_warnings
 from neuroscale.cluster.running_verdict import Running, last_failure
 from neuroscale.cluster.service_status import Application, Judged, Observed, ServiceStatus
 from neuroscale.kube.client import Object

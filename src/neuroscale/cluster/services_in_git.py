@@ -11,9 +11,8 @@ from typing import Any
 from neuroscale.core.errors import InputError
 from neuroscale.core.yaml_io import decode, read_mapping
 from neuroscale.kube.client import Object
-from neuroscale.repo.git import Git, GitError
+from neuroscale.repo.git import Git, GitError, fetch_origin
 from neuroscale.repo.layout import MANIFESTS, REQUEST_FILE, ServicePath
-from neuroscale.repo.origin import fetch_origin
 from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, Snapshot
 
 _MANIFEST = "inferenceservice.yaml"

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from neuroscale.core import tool_cache
-from neuroscale.core.kind_schema import (
+from neuroscale.core.schemas import (
     COMBINED,
     IGNORED,
     OBJECT_META,

@@ -2,11 +2,29 @@
 
 File names, messages and reasons come from a change that nobody has reviewed. Each function here takes such text and
 returns what its format can hold without it becoming structure: markup, a mention, a command, a terminal sequence.
+
+Writes a number with its noun.
 """
 
 from __future__ import annotations
 
 import re
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 finding`, `2,000 findings`."""
+    return f"{number:,} {noun_for(number, noun)}"
+
+
+def plainly_counted(number: int, noun: str) -> str:
+    """`1 finding`, `2000 findings`: without separators, as in the sentences of a plan."""
+    return f"{number} {noun_for(number, noun)}"
+
+
+def noun_for(number: int, noun: str) -> str:
+    """`finding` for 1, `findings` for any other number."""
+    return noun if number == 1 else f"{noun}s"
+
 
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _SPACE = re.compile(r"\s+")

@@ -5,6 +5,8 @@ anything is installed: this module may import only the standard library.
 
 The pins are those of the repository that this package is installed from (set-up installs it editable), not those of
 the folder that the gate judges: the gate runs on foreign folders too, and a change must not choose its own tools.
+
+Finds the upstream tools that set-up built.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ import platform
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
+from neuroscale.core.errors import UntrustedError
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SERVER_TOOLS = ("etcd", "kube-apiserver")
@@ -40,7 +45,7 @@ FILES = "files"
 """The folder beside a binary that holds the files that it reads at run time."""
 
 _TOOLS_FOLDER = Path("platform/local/tools")
-_SCHEMA_CODE = ("custom_schemas.py", "kind_schema.py", "native_schemas.py", "schema_build.py", "schemas.py")
+_SCHEMA_CODE = ("custom_schemas.py", "schema_build.py", "schemas.py")
 _REQUIREMENT = re.compile(r"^(?P<path>[^\s()]+)\s+(?P<version>v[^\s]+)")
 _LOCKED = re.compile(r"^(?P<name>[A-Za-z0-9_.-]+)==(?P<version>[^\s;\\]+)", re.MULTILINE)
 
@@ -302,3 +307,47 @@ def _module(folder: Path, path: str) -> Module:
     if match is None:
         raise PinError(f"{folder / 'go.sum'} holds no checksum of {path} {version}.")
     return Module(path, version, match[1])
+
+
+ToolName = Literal[
+    "actionlint",
+    "argocd",
+    "caddy",
+    "etcd",
+    "gitea",
+    "gitea-runner",
+    "gitleaks",
+    "helm",
+    "kserve-controller",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kube-state-metrics",
+    "kubeconform",
+    "kwok",
+    "kyverno",
+    "kyverno-controller",
+    "opencost",
+    "prometheus",
+    "promtool",
+]
+
+
+def find(name: ToolName) -> Path:
+    """The binary of an upstream tool, at the version that this package's repository pins.
+
+    Raises UntrustedError if it is missing, not executable, or not the file that set-up built.
+    """
+    return find_tool(name).binary
+
+
+def find_tool(name: ToolName) -> Tool:
+    """The tool with its binary and the files that it reads at run time. Raises UntrustedError as `find`."""
+    try:
+        wanted = tool(name)
+        fault = problem(wanted)
+    except PinError as error:
+        raise UntrustedError(f"{error} Install the package with `make setup` in a complete clone.") from error
+    if fault is not None:
+        raise UntrustedError(f"{fault}. Run `make setup`.")
+    return wanted

@@ -1,4 +1,9 @@
-"""Compares base and merge result: computes how a change alters the monthly bill of the services that it touches."""
+"""Compares base and merge result: computes how a change alters the monthly bill of the services that it touches.
+
+Describes the platform's own programs as a service of each environment, so that they are priced as services are.
+
+They are charged to no team: their cost centre is `OWN`, which has no budget.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from datetime import date, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Literal
 
+from neuroscale.catalog.settings import Settings
 from neuroscale.catalog.staleness import OLDEST_PRICE_DAYS, in_the_future
 from neuroscale.costs.bill import (
     CenterCost,
@@ -22,8 +28,11 @@ from neuroscale.costs.bill import (
     WorkloadCost,
 )
 from neuroscale.costs.pricing import Prices, Used, price_workload
+from neuroscale.manifests.objects import COST_CENTER
 from neuroscale.manifests.workloads import Unpriced, read_workloads
 from neuroscale.planning.plan import Plan
+from neuroscale.rendering.platform.charts import platform_pods
+from neuroscale.repo.snapshot import Snapshot
 
 PRICES_ARE_OLD_AFTER = timedelta(days=OLDEST_PRICE_DAYS)
 
@@ -275,3 +284,20 @@ def _price_lists(compared: Iterable[_Compared], prices: Prices, today: date) -> 
             )
         )
     return sorted(rows, key=lambda one: (one.date, one.name))
+
+
+OWN = "(the platform's own)"
+"""The cost centre of the platform's programs."""
+NAME = "(platform)"
+"""The name of the platform's programs among the services of an environment."""
+
+
+def platform_side(snapshot: Snapshot, settings: Settings, environment: str) -> Side:
+    """The platform's programs in an environment; empty where `neuroscale local up` runs them. Raises InputError."""
+    known = settings.environments.get(environment)
+    if known is None or known.cluster == "local":
+        return Side(empty=True)
+    pods = platform_pods(snapshot, settings, known.cluster)
+    objects = tuple({**one, "metadata": {**one["metadata"], "labels": {COST_CENTER: OWN}}} for one in pods.objects)
+    unknown = tuple(Unpriced(f"chart {one.name}", one.reason, True, one.content) for one in pods.unknown)
+    return Side(objects=objects, unreadable=unknown)

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from neuroscale.core.errors import InputError, Problem
-from neuroscale.core.web_address import checked_address
+from neuroscale.core.validation import checked_address
 from neuroscale.forge.http import ADDRESS, SECRET
 from neuroscale.forge.interface import ForgeError, Token
 

@@ -1,6 +1,8 @@
 """Makes branches of the forge in a clone, without touching its work tree, index, branches or HEAD.
 
 Commits are built from trees (git's plumbing) and go straight to the forge's branch; the clone only gains objects.
+
+Says what the protection of a repository's main branch lacks.
 """
 
 from __future__ import annotations
@@ -18,10 +20,34 @@ from urllib.parse import urlsplit
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.printable import one_line
 from neuroscale.core.secret_text import redact
-from neuroscale.core.web_address import is_loopback
-from neuroscale.forge.interface import Account, ForgeError, ForgeUnavailableError, RepositoryRef, Token
+from neuroscale.core.validation import is_loopback
+from neuroscale.forge.interface import Account, Forge, ForgeError, ForgeUnavailableError, Kind, RepositoryRef, Token
 from neuroscale.repo.git import Git, GitError, GitTimeoutError
 from neuroscale.repo.snapshot import GitSnapshot
+
+REQUIRED_CHECK: Mapping[Kind, str] = {"gitea": "gate / gate (pull_request_target)", "github": "gate"}
+"""The name under which each kind of forge shows the gate's status."""
+
+
+def problems(forge: Forge, branch: str) -> list[str]:
+    """What lets a change reach the branch without the gate and a review, a sentence each; empty if nothing does.
+
+    Raises ForgeError if the forge does not show the protection to this token.
+    """
+    found = forge.protection(branch)
+    if found is None:
+        return [f"Nothing protects {branch}: everybody who may write to the repository may push to it."]
+    wanted = REQUIRED_CHECK[forge.kind]
+    told = []
+    if found.direct_pushes:
+        told.append(f"{branch} takes pushes without a pull request.")
+    if wanted not in found.required_checks:
+        listed = ", ".join(found.required_checks) or "none"
+        told.append(f"{branch} does not require the check {wanted!r}. It requires: {listed}.")
+    if found.approvals < 1:
+        told.append(f"{branch} requires no approval.")
+    return told
+
 
 _ATTEMPTS = 3
 # Seconds for one git command that talks to the forge: for reading names, and for moving objects.

@@ -12,10 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 
-from neuroscale.core.plurals import counted
+from neuroscale.core.printable import counted, one_line
 from neuroscale.core.printable import markdown as prose
 from neuroscale.core.printable import markdown_code as code
-from neuroscale.core.printable import one_line
 from neuroscale.forge.interface import PullRequest, RepositoryRef
 from neuroscale.gate.verdict import ServiceReport
 from neuroscale.planning.plan import Plan

@@ -19,11 +19,10 @@ import httpx
 
 from neuroscale import __version__
 from neuroscale.core.errors import InputError, Problem
-from neuroscale.core.plurals import counted
-from neuroscale.core.printable import one_line
+from neuroscale.core.printable import counted, one_line
 from neuroscale.core.secret_text import redact
 from neuroscale.core.units import MIB
-from neuroscale.core.web_address import checked_address, is_loopback
+from neuroscale.core.validation import checked_address, is_loopback
 from neuroscale.forge.http_answers import (
     Received,
     advice,

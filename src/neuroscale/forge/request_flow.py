@@ -25,9 +25,9 @@ from neuroscale.planning.plan import Plan, load_plan
 from neuroscale.planning.planner import plan, request_digest
 from neuroscale.planning.rejected_choices import not_chosen
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
-from neuroscale.rendering.scaffolder.actions import PUBLISH
 from neuroscale.rendering.scaffolder.interpreter import RenderedPullRequest, branch_name
 from neuroscale.rendering.scaffolder.plan_step import FORM, Existing, RefusedPlanError, answers_of, planned
+from neuroscale.rendering.scaffolder.template import PUBLISH
 from neuroscale.rendering.service_folder import RENDERED_FILES, run_template
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE, ServicePath

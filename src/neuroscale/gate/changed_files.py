@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from neuroscale.core.plurals import plainly_counted
+from neuroscale.core.printable import plainly_counted
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import ChangedFile, ChangedFiles
 from neuroscale.repo.layout import (

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from neuroscale.core.errors import ExitStatus, InputError, Problem, UntrustedError
-from neuroscale.core.scratch import scratch_folder
+from neuroscale.core.files import scratch_folder
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import Check, Outcome, Verdict, exit_status
 from neuroscale.repo.layout import GATE_CODE

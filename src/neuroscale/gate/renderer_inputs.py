@@ -23,7 +23,7 @@ from yaml.events import (
 )
 
 from neuroscale.core.errors import InputError
-from neuroscale.core.plurals import plainly_counted
+from neuroscale.core.printable import plainly_counted
 from neuroscale.core.units import MIB
 from neuroscale.core.yaml_io import read_documents
 from neuroscale.gate.check import file_finding

@@ -16,7 +16,7 @@ from neuroscale.core.errors import InputError
 from neuroscale.costs.bill import CostChange
 from neuroscale.gate.check import GateResult
 from neuroscale.gate.checks.secrets import Text
-from neuroscale.gate.fit.platform_runtimes import runtimes_of
+from neuroscale.gate.fit.environment import runtimes_of
 from neuroscale.gate.judged_files import GateInput
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.platform_sources import PlatformSources, ReadOnce

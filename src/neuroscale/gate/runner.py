@@ -1,14 +1,21 @@
-"""Runs the gate once: every check in its turn over one input, and then the verdict."""
+"""Runs the gate once: every check in its turn over one input, and then the verdict.
+
+Makes the verdict of a run from the results of its checks, in the order and the words that every report shows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import date
 from pathlib import Path
 
-from neuroscale.core.scratch import scratch_folder
+from neuroscale import __version__
+from neuroscale.core.errors import ExitStatus, InputError
+from neuroscale.core.files import scratch_folder
+from neuroscale.core.printable import plainly_counted
+from neuroscale.gate.changed_files import in_words
 from neuroscale.gate.check import GateCheck, GateResult, begin
 from neuroscale.gate.checks.files import FilesCheck
 from neuroscale.gate.checks.policy import PolicyCheck
@@ -17,9 +24,161 @@ from neuroscale.gate.checks.secrets import SecretsCheck, Text
 from neuroscale.gate.judged_files import GateInput, read_paths
 from neuroscale.gate.merged_change import Change, read_change, texts_of, touches_rendering
 from neuroscale.gate.run_state import Run, Subject
-from neuroscale.gate.verdict import Verdict
+from neuroscale.gate.verdict import (
+    Alterations,
+    Check,
+    Finding,
+    Outcome,
+    ServiceReport,
+    Severity,
+    Verdict,
+    exit_status,
+)
+from neuroscale.manifests.objects import Manifest
+from neuroscale.planning.plan import Plan, load_plan
 from neuroscale.repo.git import TooLargeError
-from neuroscale.repo.layout import ServicePath
+from neuroscale.repo.layout import CATALOG, PLAN_FILE, POLICIES, ServicePath
+
+_NO_SERVER = (
+    "Rules that only an API server knows (CEL rules of custom resources, quantities, port ranges): this run asked none."
+)
+
+
+def make_verdict(run: Run, results: Sequence[GateResult], not_checked: Sequence[str]) -> Verdict:
+    """The verdict on a run. `not_checked`: what its checks did not look at, in words."""
+    given, change = run.given, run.change
+    checks = tuple(result.check for result in results)
+    found = merged([finding for result in results for finding in result.findings], [*run.anew, *run.servers])
+    findings = tuple(
+        sorted(
+            found,
+            key=lambda finding: (
+                finding.severity is Severity.NOTICE,
+                finding.file,
+                finding.line or 0,
+                finding.gate,
+                finding.rule,
+                finding.message,
+            ),
+        )
+    )
+    services = tuple(
+        ServiceReport(
+            environment=service.path.environment,
+            name=service.path.service,
+            change=service.change,
+            plan=run.plans.get(service.path.folder),
+            plan_before=_plan_before(change, service.path.folder, service.change),
+        )
+        for service in given.services
+    )
+    status = exit_status(checks)
+    return Verdict(
+        tool_version=__version__,
+        exit_status=status.value,
+        headline=_headline(status, checks, findings, given, run.unjudged, run.altered),
+        base=change.base if change else "",
+        head=change.head if change else "",
+        paths=run.subject.paths,
+        checks=checks,
+        findings=findings,
+        services=services,
+        cost=run.cost,
+        effects=run.effects,
+        altered=run.altered,
+        notes=tuple(_who_judged(run)),
+        not_checked=(*not_checked, *_unseen(checks, given)),
+    )
+
+
+def merged(findings: Sequence[Finding], rendered: Sequence[Manifest]) -> list[Finding]:
+    """The findings of a run; those that say the same about several rendered objects become one."""
+    places = {(one.file, one.subject): one for one in rendered if one.service is not None}
+    kept: dict[tuple[str, ...], Finding] = {}
+    others: dict[tuple[str, ...], set[str]] = {}
+    for number, finding in enumerate(findings):
+        one = places.get((finding.file, finding.subject))
+        if one is None:
+            kept[str(number),] = finding
+            continue
+        message = finding.message.replace(one.name, "\0")
+        key: tuple[str, ...] = (finding.gate, finding.rule, finding.severity, finding.file, message, finding.fix)
+        kept.setdefault(key, finding)
+        others.setdefault(key, set()).add(finding.subject)
+    for key, subjects in others.items():
+        more = f" and {len(subjects) - 1} more like it" if len(subjects) > 1 else ""
+        first = kept[key]
+        kept[key] = first.model_copy(update={"message": f"rendered for {first.subject}{more}: {first.message}"})
+    return list(kept.values())
+
+
+def _who_judged(run: Run) -> Iterator[str]:
+    change = run.change
+    if change is None:
+        if run.given.services:
+            yield "The run has no base, so the policies and exceptions of this work tree decided."
+        return
+    if change.touches(POLICIES):
+        yield "The change alters policies or exceptions: the base's decided, and the change's own ran beside them."
+    if change.touches(CATALOG):
+        yield (
+            "The change alters the catalog: the base's facts decided whether a service fits. "
+            "The change's own facts stood in for those that the base lacks, and judged beside the base's."
+        )
+
+
+def _unseen(checks: Sequence[Check], given: GateInput) -> Iterator[str]:
+    if not any(check.name == "server" and check.outcome in (Outcome.PASSED, Outcome.FINDINGS) for check in checks):
+        yield _NO_SERVER
+    if given.ignored:
+        names = ", ".join(given.ignored[:5]) + (" and others" if len(given.ignored) > 5 else "")
+        yield f"{plainly_counted(len(given.ignored), 'file')} without a manifest's ending: {names}."
+
+
+def _plan_before(change: Change | None, folder: str, kind: str) -> Plan | None:
+    """The plan at base, to show what differs; None if the base has no readable plan."""
+    if change is None or kind == "added":
+        return None
+    data = change.before.read(f"{folder}/{PLAN_FILE}")
+    try:
+        return None if data is None else load_plan(data.decode("utf-8", "replace"), folder)
+    except InputError:
+        return None
+
+
+def _headline(
+    status: ExitStatus,
+    checks: tuple[Check, ...],
+    findings: tuple[Finding, ...],
+    given: GateInput,
+    unjudged: Sequence[Manifest],
+    altered: Alterations | None,
+) -> str:
+    if status is ExitStatus.UNTRUSTED:
+        broken = ", ".join(check.title for check in checks if check.outcome is Outcome.UNTRUSTED)
+        return f"The gate cannot be trusted, so this is not a verdict: {broken}"
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if errors:
+        files = len({finding.file for finding in errors})
+        return f"Refused: {plainly_counted(len(errors), 'finding')} in {plainly_counted(files, 'file')}"
+    beside = in_words(altered.files) if altered else ""
+    if not given.services and not given.plain and not given.strays:
+        if beside:
+            return f"Passed: no service differs, and a person must look at {beside}"
+        return "Nothing to check: no manifest differs"
+    if given.services:
+        number, word, left = len(given.services), "service", len({one.service for one in unjudged if one.service})
+    else:
+        number, word, left = len(given.plain), "file", len({one.file for one in unjudged})
+    rest = [f"{plainly_counted(len(given.inputs), 'file')} to be rendered first"] if given.inputs else []
+    if left == number and not beside:
+        return ", and ".join([f"Nothing to check: {plainly_counted(left, word)} of kinds that nothing judges", *rest])
+    parts = [f"Passed: {plainly_counted(number - left, word)} checked"]
+    if left:
+        parts.append(f"{plainly_counted(left, word)} with kinds that nothing judges")
+    remarks = [f"{check.unjudged} of {check.expected} {check.unit} not judged" for check in checks if check.unjudged]
+    remarks += [f"a person must look at {beside}"] if beside else []
+    return "; ".join([", and ".join(parts + rest), *remarks])
 
 
 def gate_paths(paths: list[Path], root: Path, today: date, *, server: bool = False, strict: bool = False) -> Verdict:
@@ -62,16 +221,14 @@ def all_checks(*, renders_anew: bool = True, only_services: bool = False) -> Ite
     yield SecretsCheck()
     from neuroscale.gate.checks.api_server import ApiServerCheck
     from neuroscale.gate.checks.catalog import CatalogCheck
-    from neuroscale.gate.checks.changed_policies import ChangedPoliciesCheck
-    from neuroscale.gate.checks.changed_policy_tests import ChangedPolicyTestsCheck
+    from neuroscale.gate.checks.changed_policies import ChangedPoliciesCheck, ChangedPolicyTestsCheck
     from neuroscale.gate.checks.cost_rules import CostCheck
     from neuroscale.gate.checks.drift import DriftCheck
     from neuroscale.gate.checks.judged_kinds import KindsCheck
     from neuroscale.gate.checks.owners import OwnersCheck
     from neuroscale.gate.checks.platform_files import PlatformFilesCheck
     from neuroscale.gate.checks.production import ProductionCheck
-    from neuroscale.gate.fit.by_changed_facts import ChangedFactsFitCheck
-    from neuroscale.gate.fit.check import FitCheck
+    from neuroscale.gate.fit.check import ChangedFactsFitCheck, FitCheck
 
     if only_services:
         yield _altered()
@@ -101,7 +258,7 @@ def _rendered_anew() -> Iterator[GateCheck]:
     """The checks of what a change of the template, the catalog or the settings does to services."""
     from neuroscale.gate.checks.catalog import CatalogCheck
     from neuroscale.gate.checks.effects import EffectsCheck
-    from neuroscale.gate.fit.rendered_anew import RenderedAnewFitCheck
+    from neuroscale.gate.fit.check import RenderedAnewFitCheck
 
     yield CatalogCheck(lambda run: run.change is not None and touches_rendering(run.change))
     yield EffectsCheck()
@@ -133,7 +290,6 @@ def _judge(subject: Subject, today: date) -> Verdict:
             if result is not None:
                 run.results.append(result)
             not_checked.extend(check.not_checked(run))
-        from neuroscale.gate.make_verdict import make_verdict
 
         results = list(run.results)
         for check, future in beside:

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 
 from neuroscale.core.errors import NeuroscaleError
-from neuroscale.core.retries import repeatedly
+from neuroscale.core.waiting import repeatedly
 from neuroscale.kube import kubeconfig_file
 from neuroscale.kube.control_plane import ADMINISTRATOR, ControlPlane
 

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import httpx
 
-from neuroscale.core import tools
+from neuroscale.core import tool_cache
 from neuroscale.core.files import Owner, write_private
-from neuroscale.core.tools import ToolName
+from neuroscale.core.tool_cache import ToolName
 from neuroscale.kube.certificates import LOOPBACK, Authority, Pair, signing_key
 
 SERVICE_NETWORK = "10.96.0.0/16"
@@ -63,7 +63,7 @@ class ControlPlane:
 
     folder: Path
     ports: Ports
-    program: Callable[[ToolName], Path] = tools.find
+    program: Callable[[ToolName], Path] = tool_cache.find
     owner: Owner | None = None
     service_accounts: bool = False
     nodes: bool = False

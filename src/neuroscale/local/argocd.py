@@ -21,7 +21,7 @@ from typing import Any, Final, cast
 import yaml
 
 from neuroscale.core.files import text_if_there, write_private, write_public
-from neuroscale.core.tools import find_tool
+from neuroscale.core.tool_cache import find_tool
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Cluster, Object
@@ -32,8 +32,7 @@ from neuroscale.local.process import Process, answers
 from neuroscale.local.redis import NAME as REDIS
 from neuroscale.local.redis import Redis
 from neuroscale.local.state import PASSABLE, State
-from neuroscale.local.tool_copies import copied, copy_tool
-from neuroscale.local.upstream import add_service_account, definitions, namespace
+from neuroscale.local.upstream import add_service_account, copied, copy_tool, definitions, namespace
 from neuroscale.local.workflow_runner import find_python, search_path
 
 NAMESPACE: Final = "argocd"

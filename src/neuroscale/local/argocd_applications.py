@@ -14,9 +14,9 @@ from neuroscale.core.waiting import attempts
 from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.local.argocd import ArgoCD
 from neuroscale.local.control_plane import cluster
-from neuroscale.local.errors import LocalError
 from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.kyverno import await_policies
+from neuroscale.local.state import LocalError
 from neuroscale.policies.policy_set import load_policy_set
 from neuroscale.rendering.platform.argocd import ENVIRONMENT_LABEL, environment_objects, render
 from neuroscale.rendering.platform.charts import load_charts

@@ -16,10 +16,10 @@ from typing import Any
 
 import yaml
 
-from neuroscale.core.tools import ToolName, find, find_tool
+from neuroscale.core.tool_cache import ToolName, find, find_tool
 from neuroscale.kube.client import Object
-from neuroscale.local.errors import LocalError
 from neuroscale.local.process import run_once
+from neuroscale.local.state import LocalError
 
 # Kinds that only nodes and pods use.
 _FOR_PODS = frozenset(

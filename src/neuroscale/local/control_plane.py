@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from neuroscale.core.tools import ToolName
-from neuroscale.kube.apply import marked
+from neuroscale.core.tool_cache import ToolName
+from neuroscale.kube.apply import marked, store_definitions
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Cluster, Object
 from neuroscale.kube.control_plane import ADMINISTRATOR, ControlPlane, Ports
-from neuroscale.kube.stored_definitions import store_definitions
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import State
-from neuroscale.local.tool_copies import copied, copy_tool
+from neuroscale.local.upstream import copied, copy_tool
 
 ETCD: Final = "etcd"
 API_SERVER: Final = "kube-apiserver"

@@ -1,17 +1,25 @@
 """Runs KWOK, which answers for simulated nodes and the pods on them.
 
 In place of a kubelet's server, it also answers requests for the log or a port of a pod on this machine's own node.
+
+Makes the simulated nodes of the local cluster: some for each accelerator that an environment may use, in two zones.
+
+No simulated node lacks accelerators: pods without an accelerator run on this machine's node, or wait.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from neuroscale.catalog import Catalog
+from neuroscale.catalog.entries import Accelerator
+from neuroscale.catalog.settings import Settings
 from neuroscale.core.files import write_public
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK
@@ -19,10 +27,63 @@ from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.kube.control_plane import ADMINISTRATOR, ADMINISTRATORS
 from neuroscale.local.control_plane import API_SERVER, cluster, control_plane, environment
 from neuroscale.local.node.streams import KINDS
-from neuroscale.local.nodes import MANAGED
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import PASSABLE, State, read_json
-from neuroscale.local.tool_copies import copied_files, copy_tool
+from neuroscale.local.upstream import copied_files, copy_tool
+
+SIMULATED = "neuroscale.dev/simulated"
+"""The label of a simulated node."""
+MANAGED = "kwok.x-k8s.io/node"
+"""The annotation of the nodes for which KWOK answers."""
+
+_ZONES = ("simulated-a", "simulated-b")
+_PODS = "110"
+
+
+def simulated_nodes(
+    settings: Settings, catalog: Catalog, environments: Iterable[str], each: int = 2
+) -> list[dict[str, Any]]:
+    """Node objects with their capacity: each has as many accelerators as the catalog's largest machine.
+
+    `each`: the number of nodes for each accelerator.
+    """
+    names = sorted({name for environment in environments for name in settings.environments[environment].accelerators})
+    return [
+        _node(catalog.accelerators[name], _ZONES[number % len(_ZONES)], number + 1)
+        for name in names
+        if catalog.accelerators[name].resource
+        for number in range(each)
+    ]
+
+
+def _node(accelerator: Accelerator, zone: str, number: int) -> dict[str, Any]:
+    name = f"simulated-{accelerator.name}-{number}"
+    resource = accelerator.resource
+    devices = {resource: str(max(accelerator.counts))}
+    capacity = {"cpu": "224", "memory": "2Ti", "ephemeral-storage": "8Ti", "pods": _PODS, **devices}
+    taints = [{"key": resource, "value": "present", "effect": "NoSchedule"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "annotations": {MANAGED: "fake"},
+            "labels": {
+                **accelerator.node_selector,
+                SIMULATED: "true",
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                # OpenCost charges no accelerators of a node without a type and a provider's identity.
+                "node.kubernetes.io/instance-type": f"simulated-{accelerator.name}",
+                "topology.kubernetes.io/zone": zone,
+                "topology.kubernetes.io/region": "simulated",
+            },
+        },
+        "spec": {"taints": taints, "providerID": f"simulated://{name}"},
+        "status": {"capacity": capacity, "allocatable": capacity},
+    }
+
 
 NAME: Final = "kwok"
 PORTS = (NAME,)

@@ -24,12 +24,10 @@ from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
 from neuroscale.kube.control_plane import ControlPlane
 from neuroscale.local.charts import Chart, program_of, render, settings_of
 from neuroscale.local.control_plane import CONTROLLER_MANAGER, cluster, control_plane, environment
-from neuroscale.local.errors import LocalError
 from neuroscale.local.process import Process, answers
-from neuroscale.local.state import PASSABLE, State, read_json
-from neuroscale.local.tool_copies import copy_tool
-from neuroscale.local.upstream import add_service_account, definitions, namespace
-from neuroscale.local.webhooks import hold, registered
+from neuroscale.local.state import PASSABLE, LocalError, State, read_json
+from neuroscale.local.upstream import add_service_account, copy_tool, definitions, namespace
+from neuroscale.local.webhook_relay import hold, registered
 from neuroscale.policies.policy_set import PolicySet, load_policy_set
 from neuroscale.repo.snapshot import FolderSnapshot
 

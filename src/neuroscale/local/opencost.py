@@ -27,8 +27,7 @@ from neuroscale.local.node.service import NODE
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import PASSABLE, State
 from neuroscale.local.supervisor import is_running
-from neuroscale.local.tool_copies import copied, copy_tool
-from neuroscale.local.upstream import rights
+from neuroscale.local.upstream import copied, copy_tool, rights
 from neuroscale.repo.layout import METER
 
 OPENCOST: Final = "opencost"

@@ -19,7 +19,7 @@ import httpx
 import psutil
 
 from neuroscale.core.printable import one_line
-from neuroscale.local.errors import LocalError
+from neuroscale.local.state import LocalError
 from neuroscale.local.users import User, popen_arguments
 
 INSTANCE_VARIABLE = "NEUROSCALE_LOCAL_INSTANCE"

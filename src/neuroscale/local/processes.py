@@ -28,11 +28,10 @@ from neuroscale.local.argocd import ArgoCD
 from neuroscale.local.gateway import Gateway
 from neuroscale.local.gitea import Gitea
 from neuroscale.local.kserve import Kserve
-from neuroscale.local.kwok import Kwok
+from neuroscale.local.kwok import Kwok, simulated_nodes
 from neuroscale.local.kyverno import Kyverno
 from neuroscale.local.node import service
 from neuroscale.local.node.service import Node
-from neuroscale.local.nodes import simulated_nodes
 from neuroscale.local.opencost import Cost
 from neuroscale.local.process import Process
 from neuroscale.local.prometheus import Prometheus

@@ -21,8 +21,7 @@ from neuroscale.local.control_plane import API_SERVER, cluster, control_plane, e
 from neuroscale.local.node.service import NODE
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import PASSABLE, State
-from neuroscale.local.tool_copies import copied, copy_tool
-from neuroscale.local.upstream import rights
+from neuroscale.local.upstream import copied, copy_tool, rights
 
 NAME: Final = "prometheus"
 PORTS = (NAME,)

@@ -15,7 +15,7 @@ from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.local.control_plane import environment
 from neuroscale.local.process import Process
 from neuroscale.local.state import PASSABLE, State
-from neuroscale.local.tool_copies import copy_folder
+from neuroscale.local.upstream import copy_folder
 
 NAME: Final = "redis"
 PORTS = (NAME,)

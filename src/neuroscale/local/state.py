@@ -5,6 +5,8 @@ supervisor.json  what the supervisor last knew of its processes
 logs/            one file a process
 tokens/, passwords/   one file an account, for the user who started it
 run/             what the processes read and write; elsewhere where their users cannot enter the folder
+
+Defines the errors of the local platform.
 """
 
 from __future__ import annotations
@@ -23,11 +25,15 @@ from typing import IO, Annotated
 
 from pydantic import Field, ValidationError
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError, NeuroscaleError, Problem
 from neuroscale.core.files import write_private
 from neuroscale.core.frozen import Frozen
-from neuroscale.local.errors import LocalError
 from neuroscale.local.users import User, may_enter, nobody, unused_uid
+
+
+class LocalError(NeuroscaleError):
+    """A part of the local platform fails; the message says which, why, and where to look."""
+
 
 PRIVATE, PASSABLE = 0o700, 0o711
 """Modes of folders: for their owner only; and for others to pass through without listing them."""

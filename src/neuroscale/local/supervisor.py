@@ -29,7 +29,6 @@ from neuroscale.core.files import write_private
 from neuroscale.core.units import MIB
 from neuroscale.core.waiting import attempts
 from neuroscale.kube.client import KubernetesError, RefusedError
-from neuroscale.local.errors import LocalError
 from neuroscale.local.process import (
     INSTANCE_VARIABLE,
     PODS,
@@ -41,7 +40,7 @@ from neuroscale.local.process import (
     open_log,
     start,
 )
-from neuroscale.local.state import State, read_json
+from neuroscale.local.state import LocalError, State, read_json
 
 NAME = "supervisor"
 RECORD = "supervisor.json"

@@ -1,4 +1,7 @@
-"""Reads Kubernetes objects from files, and refuses files that other readers would read differently."""
+"""Reads Kubernetes objects from files, and refuses files that other readers would read differently.
+
+Names the labels of services and of their pods: who pays, which service a pod belongs to, and facts of its model.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,21 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.units import MIB
 from neuroscale.core.yaml_io import LARGEST_INTEGER, Document, decode, flow, read_documents
 from neuroscale.repo.layout import ServicePath
+
+OWNER: Final = "app.kubernetes.io/owner"
+COST_CENTER: Final = "cost-center"
+SERVICE: Final = "serving.kserve.io/inferenceservice"
+"""KServe writes it on the pods of an InferenceService."""
+ARCHITECTURE: Final = "model-architecture"
+RATIO: Final = "active-param-ratio"
+TOTAL: Final = "total-params"
+
 
 LARGEST_FILE = MIB  # bytes; etcd refuses larger objects by default (1.5 MiB a request)
 _MOST_VALUES = 100_000  # of one file: the position of each value takes memory

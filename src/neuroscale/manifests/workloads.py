@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from neuroscale.manifests.labels import COST_CENTER
+from neuroscale.manifests.objects import COST_CENTER
 from neuroscale.manifests.pod_resources import Pod, mapping, sequence
 from neuroscale.manifests.pod_sets import Found, Object, UnknownPods, labels_of, namespace_of, subject_of
 from neuroscale.manifests.pods_of_objects import pods_of_objects

@@ -1,17 +1,112 @@
-"""Holds the costs that OpenCost metered: one value for each service, and values for costs outside all services."""
+"""Holds the costs that OpenCost metered: one value for each service, and values for costs outside all services.
+
+Rounds amounts to whole cents so that they add up to their total, and prices to what can be read in them.
+
+Divides the cost of a pool by the active parameters of its models, instead of by the requests of their pods.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+import math
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Final, Literal
 
-from neuroscale.manifests.labels import COST_CENTER, OWNER, RATIO, SERVICE
+from neuroscale.manifests.objects import COST_CENTER, OWNER, RATIO, SERVICE
 from neuroscale.metering.window import Window
+
+Amount = Fraction | Decimal
+
+_MOST_PLACES = 12
+
+
+def in_cents(amounts: Sequence[Amount], total: int | None = None) -> list[int]:
+    """The amounts (US dollars) in cents, each rounded up or down so that they add up to `total` cents.
+
+    The largest remainder rule: each amount is rounded down, and the missing cents go to the amounts that lost most by
+    that; of equal amounts, the first one comes first. `total` must be the sum of the amounts, rounded up or down to a
+    cent; without it, the total is that sum rounded half up. Raises ValueError for any other total.
+    """
+    exact = [Fraction(amount) * 100 for amount in amounts]
+    wanted = rounded(sum(exact, Fraction(0)) / 100) if total is None else total
+    whole = [math.floor(one) for one in exact]
+    missing = wanted - sum(whole)
+    lost = [index for index, one in enumerate(exact) if one != whole[index]]
+    lost.sort(key=lambda index: (whole[index] - exact[index], index))
+    if not 0 <= missing <= len(lost):
+        raise ValueError(f"{wanted} cents are not the sum of these amounts")
+    for index in lost[:missing]:
+        whole[index] += 1
+    return whole
+
+
+def rounded(amount: Amount) -> int:
+    """An amount (US dollars) in cents; half a cent is rounded up."""
+    return math.floor(Fraction(amount) * 100 + Fraction(1, 2))
+
+
+def dollars(cents: int) -> Decimal:
+    """Cents as US dollars with two decimals."""
+    return Decimal(cents).scaleb(-2)
+
+
+def price_of(cost: Amount, units: Fraction) -> Decimal:
+    """US dollars of one unit, to four significant digits and at least to the cent; half is rounded up.
+
+    Many prices of a million tokens are a few cents, of which whole cents would lose a third.
+    """
+    exact = Fraction(cost) / units
+    places = 2
+    while exact and abs(exact) * 10**places < 1000 and places < _MOST_PLACES:
+        places += 1
+    price = Decimal(math.floor(exact * 10**places + Fraction(1, 2))).scaleb(-places)
+    shortest = price.normalize()
+    return price.quantize(Decimal(1).scaleb(min(-2, int(shortest.as_tuple().exponent))))
+
+
+_RATIO = re.compile(r"[01](\.[0-9]{1,9})?")
+
+
+def read_ratio(label: str) -> Decimal | None:
+    """The share of its parameters that a model computes a token with, from a pod's label; None without such a share.
+
+    1 is a dense model, 0.15 a mixture of experts that computes with 15 % of its parameters.
+    """
+    found = Decimal(label) if _RATIO.fullmatch(label) else None
+    return found if found is not None and 0 < found <= 1 else None
+
+
+def weighted(costs: Sequence[Decimal], ratios: Sequence[Decimal]) -> list[Fraction]:
+    """The same cost, divided in proportion to cost x ratio: c_i r_i / sum(c_j r_j) of the sum of all c.
+
+    `costs` are those of a pool's services (US dollars), `ratios` those of their models. The sum stays exactly the same,
+    so nothing changes in a pool of one service or of only dense models. Raises ValueError for a cost below 0 or a ratio
+    that is not above 0.
+    """
+    if any(cost < 0 for cost in costs) or any(ratio <= 0 for ratio in ratios):
+        raise ValueError("a cost is below 0, or a ratio is not above 0")
+    pool = sum(map(Fraction, costs), Fraction(0))
+    keys = [Fraction(cost) * Fraction(ratio) for cost, ratio in zip(costs, ratios, strict=True)]
+    whole = sum(keys, Fraction(0))
+    return [pool * key / whole if whole else Fraction(0) for key in keys]
+
+
+def experts_touched(experts: int, per_token: int, batch: float) -> float:
+    """The share of the routed experts that one decode step reads: 1 - (1 - k/E)^B.
+
+    E: experts; k: experts of each token; B: tokens that are decoded together. The formula assumes that the router
+    chooses evenly. With 8 of 128 experts: 6 % at 1 token, 40 % at 8, 87 % at 32. Raises ValueError for numbers that no
+    model can have.
+    """
+    if not 0 < per_token <= experts or batch < 1:
+        raise ValueError("experts must be at least per_token, and both and the batch at least 1")
+    return float(1 - (1 - per_token / experts) ** batch)
+
 
 LABELS: Final = (COST_CENTER, OWNER, SERVICE, RATIO)
 """The labels of a pod by which costs are divided. KServe copies them from the service's own manifest."""

@@ -9,11 +9,9 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-from neuroscale.metering.allocation import Meter, Metered, hours_together
-from neuroscale.metering.cents import dollars, in_cents, rounded
+from neuroscale.metering.allocation import Meter, Metered, dollars, hours_together, in_cents, rounded
 from neuroscale.metering.notes import Note, notes_on
-from neuroscale.metering.services import Estimate, Facts, Named, Promise, key_of
-from neuroscale.metering.unmetered import why_unpriced
+from neuroscale.metering.services import Estimate, Facts, Named, Promise, key_of, why_unpriced
 from neuroscale.metering.window import Window
 
 CAUSES: Final = ("hours", "replicas", "price", "idle")

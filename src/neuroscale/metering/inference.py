@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from neuroscale.core.printable import one_line
-from neuroscale.metering.cents import price_of
+from neuroscale.metering.allocation import price_of
 from neuroscale.metering.opencost_answer import OpenCostError, check_time, number
 from neuroscale.metering.window import Window, joined
 

@@ -8,19 +8,19 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Literal
 
-from neuroscale.core.plurals import counted
-from neuroscale.manifests.labels import COST_CENTER, RATIO
-from neuroscale.metering.allocation import Meter, Metered
+from neuroscale.core.printable import counted
+from neuroscale.manifests.objects import COST_CENTER, RATIO
+from neuroscale.metering.allocation import Meter, Metered, read_ratio
 from neuroscale.metering.plan_history import PlanHistory
-from neuroscale.metering.services import Facts, key_of
-from neuroscale.metering.unmetered import (
+from neuroscale.metering.services import (
+    Facts,
     at_placeholders_alone,
     costs_nothing,
+    key_of,
     placeholders,
     shown,
     without_accelerator,
 )
-from neuroscale.metering.weighting import read_ratio
 
 Level = Literal["warning", "note"]
 

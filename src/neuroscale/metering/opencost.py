@@ -1,19 +1,27 @@
-"""Asks OpenCost's HTTP API for the costs of a window, in steps."""
+"""Asks OpenCost's HTTP API for the costs of a window, in steps.
+
+Connects to an OpenCost: by its address, or through a cluster's API server.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import httpx
 
-from neuroscale.cluster.endpoint.connection import bounded
+from neuroscale.catalog.settings import OpenCost as Configured
+from neuroscale.cluster.endpoint.connection import bounded, client
+from neuroscale.cluster.endpoint.forward import ServiceAddress, forwarded
+from neuroscale.cluster.metrics.prometheus import address
 from neuroscale.core.printable import one_line
-from neuroscale.core.retries import repeatedly
+from neuroscale.core.waiting import repeatedly
+from neuroscale.kube.client import Cluster
 from neuroscale.metering.allocation import STEP, Meter, Metered, together
 from neuroscale.metering.inference import NOT_THERE, PARAMETERS, PATH, InferenceCosts, inference_costs
 from neuroscale.metering.opencost_answer import AGGREGATE, OpenCostError, read_answer, read_data
@@ -166,3 +174,36 @@ class OpenCost:
             return None if status in NOT_THERE else read_data(body, status, self.place, step)[0], status
 
         return self._again(ask)
+
+
+OPTION = "--opencost-url"
+_FIX = (
+    f"Name the Service of OpenCost in the settings, or give {OPTION}. platform/cost/README.md says how it is installed."
+)
+
+
+@contextlib.contextmanager
+def by_address(url: str) -> Iterator[OpenCost]:
+    """The OpenCost at an address. Raises InputError if `url` is not an address."""
+    url = address(url, OPTION)
+    with client(url) as http:
+        yield OpenCost(url, http)
+
+
+@contextlib.contextmanager
+def of_local_platform(url: str, step: timedelta, unpriced: tuple[str, ...]) -> Iterator[OpenCost]:
+    """The OpenCost of the local platform, with its step and its nodes without a price."""
+    with client(url) as http:
+        yield OpenCost(url, http, step=step, unpriced=unpriced, local=True)
+
+
+@contextlib.contextmanager
+def in_cluster(cluster: Cluster, wanted: Configured, environment: str) -> Iterator[OpenCost]:
+    """The OpenCost that the settings name, through a port-forward to one of its pods.
+
+    Raises InputError if the cluster does not have it, KubernetesError, EndpointError.
+    """
+    field = f"environments.{environment}.opencost"
+    found = ServiceAddress(wanted.namespace, wanted.service, wanted.port, field, _FIX)
+    with forwarded(cluster, found) as (url, place), client(url) as http:
+        yield OpenCost(url, http, place)

@@ -8,11 +8,9 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final, Literal, get_args
 
-from neuroscale.metering.allocation import Meter, Metered
-from neuroscale.metering.cents import dollars, in_cents
+from neuroscale.metering.allocation import Meter, Metered, dollars, in_cents, read_ratio, weighted
 from neuroscale.metering.notes import Note, notes_on
 from neuroscale.metering.services import Facts, key_of
-from neuroscale.metering.weighting import read_ratio, weighted
 from neuroscale.metering.window import Window
 
 By = Literal["cost-center", "owner", "service", "model", "environment", "namespace"]

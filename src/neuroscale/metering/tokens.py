@@ -9,12 +9,9 @@ from decimal import Decimal
 from fractions import Fraction
 
 from neuroscale.cluster.endpoint.metrics import GENERATION_TOKENS, PROMPT_TOKENS, RUNNING
-from neuroscale.cluster.metrics.prometheus import Prometheus
-from neuroscale.cluster.metrics.promql import duration, selector
-from neuroscale.metering.allocation import Meter, Metered, hours_together
-from neuroscale.metering.cents import price_of
-from neuroscale.metering.services import Facts, ServiceFacts, key_of
-from neuroscale.metering.unmetered import why_unpriced
+from neuroscale.cluster.metrics.prometheus import Prometheus, duration, selector
+from neuroscale.metering.allocation import Meter, Metered, hours_together, price_of
+from neuroscale.metering.services import Facts, ServiceFacts, key_of, why_unpriced
 from neuroscale.metering.window import Window
 from neuroscale.rendering.platform.monitoring import JOB
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from neuroscale.core import tools
+from neuroscale.core import tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.waiting import attempts
 from neuroscale.kube.apply import apply_all
@@ -145,7 +145,7 @@ def autoscaler(program: Program, cluster: Cluster, manifest: Object) -> Iterator
 
 def _argv(program: Program) -> Sequence[str]:
     return [
-        str(tools.find("kube-controller-manager")),
+        str(tool_cache.find("kube-controller-manager")),
         f"--kubeconfig={program.kubeconfig}",
         "--controllers=horizontal-pod-autoscaler-controller",
         "--leader-elect=false",

@@ -11,14 +11,14 @@ from typing import Any
 
 import yaml
 
-from neuroscale.core import tools
+from neuroscale.core import tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.waiting import attempts
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK, Authority
 from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.local.kserve import GROUP, KINDS, NAME, NAMESPACE
-from neuroscale.local.platform_status import last_lines
+from neuroscale.local.start_and_stop import last_lines
 from neuroscale.local.upstream import definitions, namespace
 from neuroscale.milestones.model_server import free_port
 from neuroscale.milestones.program import Program
@@ -30,7 +30,7 @@ _SECONDS = 120.0  # until the controller has acted; ten on an idle core
 
 def shipped_configuration() -> Object:
     """The ConfigMap with KServe's own defaults. Raises UntrustedError if set-up has not built KServe."""
-    found: Object = yaml.safe_load((tools.find_tool(NAME).files / CONFIG).read_text(encoding="utf-8"))
+    found: Object = yaml.safe_load((tool_cache.find_tool(NAME).files / CONFIG).read_text(encoding="utf-8"))
     return {**found, "metadata": {**found["metadata"], "namespace": NAMESPACE}}
 
 
@@ -89,7 +89,7 @@ def kserve(program: Program, cluster: Cluster) -> Iterator[Kserve]:
     with log.open("wb") as output:
         process = subprocess.Popen(
             [
-                str(tools.find(NAME)),
+                str(tool_cache.find(NAME)),
                 "--leader-elect=false",
                 "--metrics-addr=0",
                 f"--health-probe-addr={LOOPBACK}:{free_port()}",

@@ -1,4 +1,13 @@
-"""Finds the lessons of `milestones/`: each is a folder with two pages and two programs."""
+"""Finds the lessons of `milestones/`: each is a folder with two pages and two programs.
+
+Keeps the output of a lesson's programs in its pages: it stands between two marks, and the runner renews it.
+
+<!-- output of ./before -->
+```text
+$ kyverno apply ...
+```
+<!-- end of output -->
+"""
 
 from __future__ import annotations
 
@@ -9,7 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from neuroscale.core import schemas, tools
+from neuroscale.core import schemas, tool_cache
 from neuroscale.core.errors import InputError, Problem, UntrustedError
 from neuroscale.core.tool_cache import PinError
 from neuroscale.local.model_server import ModelServer
@@ -27,7 +36,7 @@ VLLM = "vllm"
 """A lesson runs the vLLM that set-up installs for this machine's processors."""
 GATE = "gate"
 """A lesson runs this project's gate on files, which needs all of _GATE_TOOLS and the schemas."""
-_GATE_TOOLS: tuple[tools.ToolName, ...] = ("kubeconform", "gitleaks", "kyverno")
+_GATE_TOOLS: tuple[tool_cache.ToolName, ...] = ("kubeconform", "gitleaks", "kyverno")
 
 
 class Evidence(StrEnum):
@@ -83,8 +92,8 @@ class Lesson:
                     if problem is not None:
                         return problem
                 elif name != PLATFORM:
-                    for tool in _GATE_TOOLS if name == GATE else (cast("tools.ToolName", name),):
-                        tools.find(tool)
+                    for tool in _GATE_TOOLS if name == GATE else (cast("tool_cache.ToolName", name),):
+                        tool_cache.find(tool)
             if _WITH_SCHEMAS.intersection(self.needs):
                 schemas.find()
         except (UntrustedError, PinError) as error:
@@ -137,7 +146,7 @@ def _read(folder: Path, problems: list[Problem]) -> Lesson:
     if text and title is None:
         problems.append(Problem(str(page), "", "has no title", "Begin the page with a line `# What went wrong`."))
     names = tuple(part.strip() for part in needs["names"].split(",")) if needs else ()
-    known = {*get_args(tools.ToolName), PLATFORM, VLLM, GATE}
+    known = {*get_args(tool_cache.ToolName), PLATFORM, VLLM, GATE}
     for name in names:
         if name not in known:
             problems.append(Problem(str(page), "needs", f"names {name}", f"Write names of {', '.join(sorted(known))}."))
@@ -153,3 +162,49 @@ def _evidence(page: Path, text: str, problems: list[Problem]) -> Evidence:
         fix = f"Write one line `<!-- evidence: KIND -->`, where KIND is one of: {', '.join(Evidence)}."
         problems.append(Problem(str(page), "evidence", message, fix))
     return Evidence.COMPUTED
+
+
+_END = "<!-- end of output -->"
+
+
+def pasted(lesson: Lesson, part: Part) -> str | None:
+    """The output that a page holds, or None if the page has no place for it."""
+    found = _block(part).search(lesson.page(part).read_text(encoding="utf-8"))
+    return None if found is None else found["text"]
+
+
+def as_pasted(output: str) -> str:
+    """An output in the form of a page: without spaces at the ends of lines, with one line break at its end."""
+    return "".join(f"{line.rstrip()}\n" for line in output.strip("\n").splitlines())
+
+
+def is_current(lesson: Lesson, part: Part, output: str) -> bool:
+    """Whether a page holds this output."""
+    return pasted(lesson, part) == as_pasted(output)
+
+
+def renew(lesson: Lesson, part: Part, output: str) -> bool:
+    """Write an output into its page; says whether that changed the page.
+
+    Raises ValueError if the page has no place for it, or if the output would end its own block.
+    """
+    page = lesson.page(part)
+    text = page.read_text(encoding="utf-8")
+    if _END in output or "```" in output:
+        raise ValueError(f"{page}: the output holds a line that would end its block")
+    block = f"{_start(part)}\n```text\n{as_pasted(output)}```\n{_END}"
+    new, places = _block(part).subn(lambda _: block, text)
+    if places != 1:
+        raise ValueError(f"{page}: {places} places are marked `{_start(part)}` ... `{_END}`, and there must be one")
+    if new != text:
+        page.write_text(new, encoding="utf-8")
+    return new != text
+
+
+def _start(part: Part) -> str:
+    return f"<!-- output of ./{part} -->"
+
+
+def _block(part: Part) -> re.Pattern[str]:
+    assert part in PAGES
+    return re.compile(rf"{re.escape(_start(part))}\n(?:```text\n(?P<text>.*?)```\n)?{re.escape(_END)}", re.DOTALL)

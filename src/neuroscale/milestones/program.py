@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from neuroscale.core import schemas, tools
+from neuroscale.core import schemas, tool_cache
 from neuroscale.core.errors import ExitStatus, NeuroscaleError, UntrustedError
 from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.core.waiting import attempts
@@ -89,16 +89,16 @@ class Program:
         self.false_claims += not is_true
         self._print(f"{HOLDS if is_true else FALSE}{' '.join(text.split())}")
 
-    def tool(self, name: tools.ToolName, *arguments: str) -> Done:
+    def tool(self, name: tool_cache.ToolName, *arguments: str) -> Done:
         """Run an upstream tool. Raises UntrustedError if it is missing."""
-        return self.command(name, [str(tools.find(name)), *arguments], arguments)
+        return self.command(name, [str(tool_cache.find(name)), *arguments], arguments)
 
-    def shell(self, line: str, *programs: tools.ToolName, user: int | None = None) -> Done:
+    def shell(self, line: str, *programs: tool_cache.ToolName, user: int | None = None) -> Done:
         """Run a line of shell as people write it, with these upstream tools and kubectl on its path.
 
         `user`: the user to run it as, without groups; only root may set it.
         """
-        folders = [str(tools.find(name).parent) for name in programs]
+        folders = [str(tool_cache.find(name).parent) for name in programs]
         path = os.pathsep.join([*folders, str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         return self.command(line, ["/bin/sh", "-c", line], (), {**self._environment, "PATH": path}, user=user)
 

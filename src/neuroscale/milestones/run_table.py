@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from neuroscale.core.plurals import counted
+from neuroscale.core.printable import counted
 from neuroscale.milestones.lessons import PAGES, Evidence, Lesson, Part
 from neuroscale.milestones.running import Outcome, State
 

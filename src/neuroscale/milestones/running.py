@@ -1,4 +1,7 @@
-"""Runs a lesson's programs, and reports their results."""
+"""Runs a lesson's programs, and reports their results.
+
+Runs several lessons: first those that need no platform, then the others on one local platform.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,17 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from neuroscale.core.errors import ExitStatus
+from neuroscale.core.errors import ExitStatus, NeuroscaleError
+from neuroscale.milestones.lesson_platform import lesson_platform
 from neuroscale.milestones.lessons import PARTS, VLLM, Lesson, Part
 from neuroscale.milestones.program import FALSE, HOLDS, REFUTED, STATE_VARIABLE
+from neuroscale.repo.layout import LOCAL_STATE, MILESTONES_STATE
 
 SECONDS = 180.0
 """The runner ends a program that takes longer; each takes a few seconds on two idle cores."""
@@ -149,3 +155,35 @@ def _end(process: subprocess.Popen[str]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+_NO_START = "The local platform did not start: "
+
+
+def run_lessons(
+    lessons: Sequence[Lesson], root: Path, begins: Callable[[int, Lesson], None], tell: Callable[[str], None]
+) -> Generator[Outcome, None, None]:
+    """The outcome of each lesson of the repository `root`. Close the generator: that ends the platform it started.
+
+    `begins` gets the number of each lesson, from 1, before it runs; `tell` the progress of the platform's start, and
+    the log of a process that fails. Then the lessons that need the platform are not run.
+    """
+    ordered = sorted(lessons, key=lambda lesson: lesson.needs_platform)
+    platform: Path | None = None
+    failed = ""
+    with ExitStack() as stack:
+        for number, lesson in enumerate(ordered, 1):
+            begins(number, lesson)
+            if lesson.needs_platform and platform is None and not failed and lesson.missing() is None:
+                own = root / MILESTONES_STATE
+                try:
+                    platform = stack.enter_context(lesson_platform(root / LOCAL_STATE, own, root, tell))
+                except NeuroscaleError as error:
+                    failed = f"{_NO_START}{str(error).splitlines()[0]}"
+                    tell(f"{_NO_START}{error}")
+                    if own.exists():
+                        tell(f"All its logs: neuroscale local logs --state {own}")
+            if lesson.needs_platform and failed:
+                yield not_run(lesson, failed)
+            else:
+                yield run_lesson(lesson, platform=platform)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from neuroscale.models.cache_bytes import bytes_per_token
+from neuroscale.models.cache_bytes import bytes_per_token, state_bytes
 from neuroscale.models.facts import CacheLayers, Dtype, ModelFacts, StateLayers
-from neuroscale.models.state_bytes import state_bytes
 
 
 def as_mapping(facts: ModelFacts) -> dict[str, Any]:

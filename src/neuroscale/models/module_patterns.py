@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from neuroscale.models.config_keys import Keys
-from neuroscale.models.tensor_names import without_prefix
+from neuroscale.models.weights import without_prefix
 
 _PREFIXES = ("model.language_model.", "language_model.model.", "language_model.", "backbone.", "model.")
 _FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from neuroscale.models.architectures import registered
 from neuroscale.models.families import FAMILIES
-from neuroscale.models.registry import ARCHITECTURES, TEXT_TYPES, why_refused
+from neuroscale.models.registry import ARCHITECTURES, TEXT_TYPES, registered, why_refused
 from neuroscale.models.towers.known import WRAPPERS
 
 Status = Literal["planned", "estimated", "refused"]

@@ -11,10 +11,9 @@ from typing import Literal
 
 from neuroscale.catalog import Accelerator, Catalog, ModelEntry, RuntimeEntry
 from neuroscale.catalog.settings import Environment
-from neuroscale.core.plurals import plainly_counted
+from neuroscale.core.printable import plainly_counted
 from neuroscale.models.facts import COMPRESSED, ModelFacts
 from neuroscale.planning import replica_memory
-from neuroscale.planning.batched_tokens import batched_tokens
 from neuroscale.planning.fit.argument_defaults import BLOCK
 from neuroscale.planning.fit.confidence import Doubt
 from neuroscale.planning.fit.device import device
@@ -25,6 +24,20 @@ from neuroscale.planning.replica_memory import WeightsBasis
 from neuroscale.planning.speed import speed
 from neuroscale.planning.vllm_flags import model_source
 from neuroscale.request.service_request import Request
+
+
+def batched_tokens(model: ModelEntry, accelerator: Accelerator) -> int:
+    """The number that a plan writes: 8192 from 70 GiB on; below, 2048, or 2560 for a model that takes more than text.
+
+    Gemma 4 computes an image or a video in one step, and a video takes up to 2,496 tokens: 2048 would not start.
+    """
+    # A plan always writes the number, and counts its speed and its memory with it. vLLM's own default for a command
+    # without the argument depends on version, family and card (1024 on a TPU, 2048 for each rank on a CPU, 16384 from
+    # 160 GiB on): `_batch` of planning/fit/argument_defaults.py computes it.
+    if (accelerator.memory_gib.value or 0.0) >= 70:
+        return 8192
+    return 2560 if model.serving.multimodal else 2048
+
 
 CHAT_TEMPLATE_TOKENS = 128
 """Room for role markers and the start of the answer. A prompt of exactly the limit leaves none for an answer."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neuroscale.core.plurals import plainly_counted
-from neuroscale.planning.architecture import architecture
+from neuroscale.core.printable import plainly_counted
 from neuroscale.planning.candidates import Candidate, Case
 from neuroscale.planning.fit.confidence import UNMEASURED, unknown_clauses
 from neuroscale.planning.fit.device import device
@@ -13,6 +12,7 @@ from neuroscale.planning.plan import AppliedOverride
 from neuroscale.planning.risk import Choice, confidence, risks
 from neuroscale.planning.risk import sentences as certainty_sentences
 from neuroscale.planning.startup import reasons_of, startup_of
+from neuroscale.planning.vllm_flags import architecture
 
 
 def reasons(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from neuroscale.core.plurals import plainly_counted
+from neuroscale.core.printable import plainly_counted
 from neuroscale.planning.candidates import Candidate, Case, candidates
 from neuroscale.planning.fit.confidence import confidence_of, unknown_clauses
 from neuroscale.planning.fit.device import device

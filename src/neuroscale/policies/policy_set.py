@@ -12,7 +12,7 @@ from neuroscale.core.yaml_io import read_mapping
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest, read_manifests
 from neuroscale.repo.layout import EXCEPTIONS, POLICIES
 from neuroscale.repo.snapshot import Snapshot, read_text
-from neuroscale.request.expiring_exceptions import Fault, fault_of
+from neuroscale.request.service_request import Fault, fault_of
 
 POLICY_FILE = "policy.yaml"
 EXPECTED_MESSAGE = "neuroscale.dev/expect-message"

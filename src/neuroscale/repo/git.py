@@ -1,4 +1,7 @@
-"""Runs git: with arguments as lists, NUL-separated output, and without the user's configuration."""
+"""Runs git: with arguments as lists, NUL-separated output, and without the user's configuration.
+
+Fetches what others have merged into a clone's origin meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -289,3 +292,18 @@ def _environment() -> dict[str, str]:
         if not key.startswith("GIT_") or (key.startswith(("GIT_SSL", "GIT_SSH")) and key != "GIT_SSL_NO_VERIFY")
     }
     return keep | {"GIT_TERMINAL_PROMPT": "0", "GIT_GRAFT_FILE": os.devnull, "LC_ALL": "C"}
+
+
+_SECONDS = 60.0
+
+
+def fetch_origin(git: Git) -> None:
+    """Fetch the newest commits of the origin, if that is possible without a password prompt."""
+    with contextlib.suppress(GitError):
+        git.run(
+            *("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "origin"),
+            check=False,
+            # The variables with which the caller lets git log in; nothing else here needs them.
+            environment={key: value for key, value in os.environ.items() if key.startswith("GIT_CONFIG_")},
+            timeout=_SECONDS,
+        )

@@ -11,8 +11,7 @@ from rich.text import Text
 from neuroscale.accuracy.comparison import FROM_HEADERS, Kind, Row
 from neuroscale.accuracy.reading import Cases
 from neuroscale.accuracy.summary import Summary, Tally, holds
-from neuroscale.core.plurals import counted
-from neuroscale.core.printable import terminal
+from neuroscale.core.printable import counted, terminal
 from neuroscale.core.units import GIB
 from neuroscale.report.plan_view import line
 

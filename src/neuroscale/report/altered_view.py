@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from neuroscale.core.plurals import counted
+from neuroscale.core.printable import counted
 from neuroscale.gate.verdict import Alterations, ChangedFile, ChangedValue, Finding
 from neuroscale.report.phrases import Escape, side
 from neuroscale.report.summary import FINDINGS_SHOWN

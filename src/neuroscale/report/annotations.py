@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neuroscale.core.errors import ExitStatus
-from neuroscale.core.plurals import counted
-from neuroscale.core.printable import workflow_message, workflow_property
+from neuroscale.core.printable import counted, workflow_message, workflow_property
 from neuroscale.gate.verdict import Finding, Verdict
 from neuroscale.report import summary
 

@@ -6,18 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from neuroscale.core.errors import ExitStatus
-from neuroscale.core.plurals import counted
+from neuroscale.core.printable import counted, one_line
 from neuroscale.core.printable import lines as lines_of
 from neuroscale.core.printable import markdown as prose
 from neuroscale.core.printable import markdown_cell as cell
 from neuroscale.core.printable import markdown_code as code
-from neuroscale.core.printable import one_line
 from neuroscale.costs.bill import Range, ServiceCost
 from neuroscale.gate.verdict import Check, Finding, Outcome, ServiceReport, Verdict
 from neuroscale.planning.plan import Plan
 from neuroscale.report import altered_view, phrases, summary
-from neuroscale.report.memory_bar import memory_bar
-from neuroscale.report.memory_chart import memory_chart
+from neuroscale.report.memory_bar import memory_bar, memory_chart
 
 MARKER = "<!-- neuroscale-gate -->"  # a later run finds its comment by this line and replaces it
 

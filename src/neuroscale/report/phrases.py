@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 
-from neuroscale.core.plurals import counted
+from neuroscale.core.printable import counted
 from neuroscale.costs.bill import CostChange, Range, ServiceCost, TokenPrice, UnpricedItem
 from neuroscale.gate.verdict import Check, Effect, Effects, Outcome, ServiceReport
 from neuroscale.planning.plan import Alternative, AppliedOverride, Plan, Replicas, Speed, Startup

@@ -1,4 +1,7 @@
-"""Writes pictures as files, in the style that all of them share."""
+"""Writes pictures as files, in the style that all of them share.
+
+Draws what pictures of amounts share: a bar for each name, an axis in US dollars, and columns of amounts.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,18 @@ import contextlib
 import os
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.printable import one_line
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 FORMATS = (".svg", ".png")
 
@@ -76,3 +82,88 @@ def _bytes(title: str, size: tuple[float, float], form: str, draw: Callable[[Fig
         of_form = {"svg": {"Date": None, "Creator": None, "Title": title}, "png": {"Software": None}}
         figure.savefig(data, format=form, metadata=of_form[form])
     return data.getvalue()
+
+
+COLUMN = 0.985
+"""Where the last column of amounts ends, of the picture's width."""
+
+_LONGEST_NAME = 32
+_CHARACTER, _GAP = 0.082, 0.12  # inches: a character of an axis label at 9 points, and what lies between labels
+
+METERED, IDLE, SHARED, ESTIMATE = "#2f5d9b", "#e8b04a", "#aab4be", "#d5dbe1"
+"""Faces of bars; those that lie side by side differ in lightness and not only in colour."""
+
+
+def height_of(bars: int) -> float:
+    """The height of a picture with so many bars, in inches."""
+    return 1.97 + 0.36 * max(1, bars)
+
+
+def bar_axes(figure: Figure, names: Sequence[str], span: float, *, right: float) -> Axes:
+    """Axes for horizontal bars at 0, 1, 2... from the top; `right`: where they end, of the picture's width.
+
+    A long name loses its middle: the names of a model's quantised variants differ at their ends.
+    """
+    height = float(figure.get_figheight())
+    axes = figure.add_axes((0.28, 0.78 / height, right - 0.28, 1 - 1.72 / height))
+    axes.set(xlim=(0, span * 1.005), ylim=(max(1, len(names)) - 0.4, -0.6))
+    axes.set_yticks(range(len(names)), [_shortened(name) for name in names])
+    axes.tick_params(colors=INK, labelsize=9, length=0)
+    axes.xaxis.set_major_formatter(lambda value, _: axis_label(value))
+    axes.set_xticks(axis_ticks(span, (right - 0.28) * float(figure.get_figwidth())))
+    axes.grid(axis="x", color="#e3e7eb", linewidth=0.7)
+    axes.set_axisbelow(True)
+    for side in ("top", "left", "right"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(FAINT)
+    return axes
+
+
+def _shortened(name: str) -> str:
+    line = one_line(name)
+    if len(line) <= _LONGEST_NAME:
+        return line
+    kept = _LONGEST_NAME - 3
+    return f"{line[: kept - kept // 2]}...{line[-(kept // 2) :]}"
+
+
+def axis_label(value: float) -> str:
+    """`$2,500`, `$0.0025`."""
+    return f"${value:,.10g}"
+
+
+def axis_ticks(span: float, width: float) -> list[float]:
+    """The amounts from 0 to `span` at which an axis of `width` inches has labels that do not touch each other."""
+    from matplotlib.ticker import MaxNLocator
+
+    for most in range(8, 1, -1):
+        ticks = [float(one) for one in MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(0, span) if one <= span]
+        longest = max(len(axis_label(one)) for one in ticks)
+        if len(ticks) < 2 or (ticks[1] - ticks[0]) / span * width >= longest * _CHARACTER + _GAP:
+            return ticks
+    return [0.0, span]
+
+
+def amount(axes: Axes, right: float, position: float, text: str, color: str = INK) -> None:
+    """A text in a column of the picture that ends at `right`, beside the bar at `position` (-1: the column's title)."""
+    from matplotlib.transforms import blended_transform_factory
+
+    place = blended_transform_factory(axes.figure.transFigure, axes.transData)
+    axes.text(right, position, text, transform=place, ha="right", va="center", color=color, fontsize=9, clip_on=False)
+
+
+def title_and_legend(figure: Figure, title: str, subtitle: str, keys: Sequence[Any]) -> None:
+    """The head of a picture, and what its faces mean."""
+    height = float(figure.get_figheight())
+    figure.text(0.02, 1 - 0.28 / height, title, color=INK, weight="bold")
+    figure.text(0.02, 1 - 0.5 / height, subtitle, color=INK, fontsize=9)
+    figure.legend(
+        handles=list(keys),
+        loc="lower left",
+        bbox_to_anchor=(0.01, 0.0),
+        ncols=max(1, len(keys)),
+        frameon=False,
+        fontsize=9,
+        labelcolor=INK,
+        facecolor=PAPER,
+    )

@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from neuroscale.core.plurals import counted
-from neuroscale.core.printable import terminal
+from neuroscale.core.printable import counted, terminal
 from neuroscale.costs.change import Priced
 from neuroscale.report import phrases
 from neuroscale.report.plan_view import line

@@ -1,20 +1,41 @@
-"""Writes the comparison of estimates with metered costs, for people, for programs, and as the text of an issue."""
+"""Writes the comparison of estimates with metered costs, for people, for programs, and as the text of an issue.
+
+Draws estimates beside metered costs: two bars for each of the services that differ most.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from neuroscale.core.plurals import counted
-from neuroscale.core.printable import markdown, markdown_cell, terminal
+from neuroscale.core.printable import counted, markdown, markdown_cell, terminal
 from neuroscale.metering.comparison import CAUSES, Compared, Comparison, Threshold
+from neuroscale.report.picture_file import (
+    COLUMN,
+    ESTIMATE,
+    FAINT,
+    IDLE,
+    INK,
+    METERED,
+    RED,
+    amount,
+    bar_axes,
+    height_of,
+    title_and_legend,
+    write_figure,
+)
 from neuroscale.report.plan_view import line
 from neuroscale.report.showback_view import CURRENCY, usd
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 MEANING = (
     "The estimate is the price of the fewest replicas of the plan that was merged at each time, over the hours of "
@@ -182,3 +203,34 @@ def _markdown_table(rows: Sequence[Compared]) -> str:
 
 def _text(amount: Decimal | None) -> str | None:
     return None if amount is None else str(amount)
+
+
+_MOST_BARS = 12  # services
+
+
+def write_reconciliation_picture(found: Comparison, threshold: Threshold, path: Path) -> None:
+    """Writes the picture as SVG or PNG, by the path's suffix. Raises InputError where it cannot, and writes nothing."""
+    rows = [one for one in found.services if one.difference is not None][:_MOST_BARS]
+    title = f"Estimate against meter, {found.meter.window}"
+    size = (8, height_of(len(rows)))
+    write_figure(path, title, size, lambda figure: _draw(figure, found, threshold, rows, title))
+
+
+def _draw(figure: Figure, found: Comparison, threshold: Threshold, rows: Sequence[Compared], title: str) -> None:
+    from matplotlib.patches import Patch
+
+    span = max((max(one.estimate or Decimal(0), one.metered + one.idle) for one in rows), default=Decimal(0))
+    axes = bar_axes(figure, [name(one) for one in rows], float(span or 1), right=0.82)
+    amount(axes, COLUMN, -1, "difference")
+    for position, one in enumerate(rows):
+        axes.barh(position - 0.18, float(one.estimate or 0), height=0.3, color=ESTIMATE, edgecolor=FAINT, linewidth=0.6)
+        axes.barh(position + 0.18, float(one.metered), height=0.3, color=METERED, linewidth=0)
+        axes.barh(position + 0.18, float(one.idle), left=float(one.metered), height=0.3, color=IDLE, linewidth=0)
+        amount(axes, COLUMN, position, signed(one.difference or Decimal(0)), RED if threshold.passed_by(one) else INK)
+    keys = [
+        Patch(facecolor=face, edgecolor=FAINT, label=label)
+        for label, face in (("estimate", ESTIMATE), ("metered", METERED), ("idle", IDLE))
+    ]
+    left = len(found.services) - len(found.unknown) - len(rows)
+    more = f" {left} more not drawn." if left else ""
+    title_and_legend(figure, title, f"{verdict(found, threshold)}{more}", keys)

@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from neuroscale.core.errors import ExitStatus
-from neuroscale.core.plurals import counted
-from neuroscale.core.printable import lines, terminal
+from neuroscale.core.printable import counted, lines, terminal
 from neuroscale.costs.bill import CostChange, Range
 from neuroscale.gate.verdict import Alterations, Check, Effects, Finding, Outcome, ServiceReport, Verdict
 from neuroscale.report import altered_view, phrases, summary

@@ -1,10 +1,15 @@
-"""Reads, checks and writes the form's answers, as `request.yaml` holds them."""
+"""Reads, checks and writes the form's answers, as `request.yaml` holds them.
+
+Says whether a reviewed exception is valid: it needs a reason, and an end within the longest term.
+
+Overrides of a plan, exceptions from policies and exceptions from budgets are reviewed exceptions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, timedelta
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -18,6 +23,42 @@ from neuroscale.core.frozen import Frozen
 from neuroscale.core.validation import from_document, parse, shorten, suggest, wrong
 from neuroscale.core.yaml_io import Document, dotted, dump, read_mapping
 from neuroscale.repo.layout import ACCELERATORS, MODELS, SETTINGS, TEAMS
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The reason why a reviewed exception is not valid: `rule` is its short name, `field` the field at fault."""
+
+    rule: Literal["expired", "term", "reason"]
+    field: Literal["expires", "reason"]
+    message: str
+    fix: str
+
+
+_SHORTEST_REASON = 10  # letters and digits
+
+
+def fault_of(reason: str, expires: date, today: date, longest_days: int) -> Fault | None:
+    """The fault of an exception by its reason and its last day; None if it is valid."""
+    if expires < today:
+        return Fault("expired", "expires", f"expired on {expires}", "Remove it, or have a new expiry reviewed.")
+    if (expires - today).days > longest_days:
+        return Fault(
+            "term",
+            "expires",
+            f"ends on {expires}, and may last {longest_days} days at most",
+            f'Write "{today + timedelta(days=longest_days)}" or an earlier day; exceptions.longest_days of the '
+            "settings sets the longest term.",
+        )
+    if sum(character.isalnum() for character in reason) < _SHORTEST_REASON:
+        return Fault(
+            "reason",
+            "reason",
+            f"has the reason {shorten(reason)}, which says nothing",
+            f"Write why it is needed, in {_SHORTEST_REASON} letters or more.",
+        )
+    return None
+
 
 Availability = Literal["standard", "high"]
 SERVICE_NAME = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"

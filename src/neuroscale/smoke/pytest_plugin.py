@@ -18,9 +18,8 @@ from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.core.errors import NeuroscaleError
 from neuroscale.core.json_text import json_text
 from neuroscale.core.secret_text import SecretText, redact
-from neuroscale.smoke.check_errors import CannotTellError, FindingError, NeedsError, NotApplicableError
-from neuroscale.smoke.results import Result
-from neuroscale.smoke.run_spec import Spec, read_spec
+from neuroscale.smoke.results import CannotTellError, FindingError, NeedsError, NotApplicableError, Result
+from neuroscale.smoke.runner import Spec, read_spec
 
 _SPEC = pytest.StashKey[Spec]()
 _NOTES = pytest.StashKey[list[str]]()

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import markdown, markdown_cell, one_line, terminal
-from neuroscale.report.junit_file import Case, Suite, Tag, junit_file
+from neuroscale.report.junit import Case, Suite, Tag, junit_file
 from neuroscale.smoke.results import OUTCOMES, Outcome, Report, Result
 
 _WORDS = {"passed": "passed", "failed": "FAILED", "error": "not looked at", "skipped": "not checked"}

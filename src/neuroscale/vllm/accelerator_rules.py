@@ -1,16 +1,155 @@
-"""Finds faults of a command of vLLM on the accelerators of its pods."""
+"""Finds faults of a command of vLLM on the accelerators of its pods.
+
+Finds faults of a command of vLLM that follow from the quantisation of the model's files.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
 from neuroscale.catalog import Accelerator, ModelEntry
-from neuroscale.models.facts import ModelFacts
+from neuroscale.models.facts import ModelFacts, Quantization
 from neuroscale.vllm.arguments import Parsed
 from neuroscale.vllm.command_faults import Fault
 from neuroscale.vllm.parallel_sizes import pod_ranks, reaches_all_pods
+
+_GROUPED = ("auto_awq", "auto_gptq", "awq", "compressed-tensors", "gptq", "auto-round", "inc")
+_SAME_METHOD: Mapping[str, frozenset[str]] = {
+    "gptq": frozenset({"auto_gptq", "gptq", "gptq_marlin", "humming", "moe_wna16"}),
+    "awq": frozenset({"auto_awq", "awq", "awq_marlin", "humming", "moe_wna16"}),
+    "auto-round": frozenset({"auto-round", "inc"}),
+    "modelopt": frozenset({"modelopt", "modelopt_fp4", "modelopt_mixed", "modelopt_mxfp8"}),
+    "mxfp4": frozenset({"gpt_oss_mxfp4", "mxfp4"}),
+}
+_SET_BY_FILES = ("auto-round", "modelopt")
+_REFINED = ("fp8", "gptq", "awq", "auto-round")
+_FINEST = 32
+_DESCRIBED_ELSEWHERE = ("hf_overrides", "quantization_config")
+
+
+def check_quantization(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
+    """Faults of --quantization and --dtype, for the method that the files name."""
+    asked = parsed.arguments.quantization
+    if facts.quantization is not None:
+        yield from _of_files(parsed, facts, facts.quantization.method, asked)
+    elif asked in parsed.snapshot.described_quantizations and not parsed.values.keys() & set(_DESCRIBED_ELSEWHERE):
+        yield Fault(
+            "quantization",
+            "quantization",
+            f"--quantization={asked} reads how the files are quantised, and those of {facts.name} are not: vLLM ends",
+            "Remove it, serve a checkpoint that is quantised so, or write --quantization=fp8.",
+        )
+    yield from _deprecated(parsed, facts, asked)
+    yield from _dtype(parsed, facts, asked)
+
+
+def _of_files(parsed: Parsed, facts: ModelFacts, method: str, asked: str | None) -> Iterator[Fault]:
+    same = _SAME_METHOD.get(method, frozenset({method}))
+    if asked == "humming" and method != "mxfp4":
+        return  # this method accepts any files
+    if not same & parsed.snapshot.quantization_methods:
+        yield Fault(
+            "quantization",
+            "model",
+            f"the files of {facts.name} are quantised with {method}, which vLLM {parsed.version} does not have: "
+            "it ends",
+            "Serve a checkpoint that is not quantised, or quantised in another way.",
+        )
+    elif asked is not None and asked not in same:
+        set_by_files = method in _SET_BY_FILES or (method == "mxfp4" and facts.model_type == "gpt_oss")
+        yield Fault(
+            "quantization",
+            "quantization",
+            f"--quantization={asked}, but the files of {facts.name} are quantised with {method}: "
+            + ("vLLM goes by the files" if set_by_files and asked != "humming" else "vLLM ends"),
+            "Remove --quantization: vLLM reads the method from the files.",
+            refused=not set_by_files or asked == "humming",
+        )
+
+
+def _deprecated(parsed: Parsed, facts: ModelFacts, asked: str | None) -> Iterator[Fault]:
+    method = facts.quantization.method if facts.quantization is not None else asked
+    if method in parsed.snapshot.deprecated_quantizations and not parsed.value("allow_deprecated_quantization"):
+        yield Fault(
+            "quantization",
+            "quantization" if asked else "model",
+            f"the quantisation {method} is deprecated: vLLM ends unless it is allowed",
+            "Quantise in another way; --allow-deprecated-quantization allows it in this version.",
+        )
+
+
+def _dtype(parsed: Parsed, facts: ModelFacts, asked: str | None) -> Iterator[Fault]:
+    dtype = parsed.arguments.dtype
+    if dtype == "float16" and facts.model_type in parsed.snapshot.float16_refused:
+        yield Fault(
+            "dtype",
+            "dtype",
+            f"--dtype={parsed.values['dtype']} for {facts.name}, whose numbers exceed those of float16: vLLM ends",
+            "Write --dtype=bfloat16, or remove it.",
+        )
+    method = facts.quantization.method if facts.quantization is not None else asked
+    known = {"auto-round": "inc"}.get(method or "", method or "")
+    if (
+        dtype == "float32"
+        and known in parsed.snapshot.quantization_methods
+        and known not in parsed.snapshot.float32_quantizations
+    ):
+        yield Fault(
+            "dtype",
+            "dtype",
+            f"--dtype={parsed.values['dtype']} with the quantisation {method}, which computes in 16 bits: vLLM ends",
+            "Write --dtype=bfloat16, or remove it.",
+        )
+
+
+def check_groups(parsed: Parsed, facts: ModelFacts, size: int, spread: bool) -> Iterator[Fault]:
+    """Faults of groups: weights that share a scale must be on one rank, so a rank must hold whole groups of its rows.
+
+    `spread`: each rank holds whole experts.
+    """
+    group = _group(facts.quantization)
+    if facts.quantization is None or not group:
+        return
+    told = set()
+    for tensor in facts.tensors:
+        inner = tensor.name.endswith(("o_proj.weight", "down_proj.weight", "w2.weight", "out_proj.weight"))
+        if not (tensor.linear and inner and len(tensor.shape) >= 2):
+            continue
+        if tensor.group not in ("attention", "dense_mlp", "routed_experts", "shared_experts"):
+            continue
+        read = tensor.shape[-1]
+        if tensor.group == "routed_experts" and (spread or _refines(parsed, facts, group, read // size)):
+            continue
+        if read % group == 0 and (read // size) % group and read not in told:
+            told.add(read)
+            yield Fault(
+                "quantized-groups",
+                "tensor_parallel_size",
+                f"--tensor-parallel-size={size} cuts the quantised groups of {facts.name}: {read} rows of "
+                f"{tensor.group.replace('_', ' ')} by {size} is not a multiple of {group}, and vLLM ends",
+                "Write a smaller size"
+                + (", or add --enable-expert-parallel." if tensor.group == "routed_experts" else "."),
+            )
+
+
+def _group(quantization: Quantization | None) -> int:
+    """The number of weights of a row that share a scale; 0 if whole rows or tensors share one."""
+    if quantization is None:
+        return 0
+    if quantization.block is not None:
+        return quantization.block[1]
+    return max(quantization.group_size or 0, 0) if quantization.method in _GROUPED else 0
+
+
+def _refines(parsed: Parsed, facts: ModelFacts, group: int, width: int) -> bool:
+    """Whether vLLM repeats the scales of experts until a rank holds whole groups, of 32 weights at the least."""
+    if facts.quantization is None or facts.quantization.method not in _REFINED:
+        return False
+    padded = facts.quantization.block is not None and parsed.values.get("moe_backend", "auto") != "auto"
+    return padded or gcd(group, width, facts.hidden_size) >= _FINEST
+
 
 TOPOLOGY = "cloud.google.com/gke-tpu-topology"
 

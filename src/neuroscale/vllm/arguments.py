@@ -9,7 +9,15 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any
 
-from neuroscale.vllm.argument_parser import ArgparseError, Refused, VersionParser, dest_of, parser_of, take_refusals
+from neuroscale.vllm.argument_parser import (
+    ArgparseError,
+    Refused,
+    VersionParser,
+    Word,
+    dest_of,
+    parser_of,
+    take_refusals,
+)
 from neuroscale.vllm.argument_problems import (
     ArgumentProblem,
     ends_at_once,
@@ -17,7 +25,6 @@ from neuroscale.vllm.argument_problems import (
     unread_config,
     value_fix,
 )
-from neuroscale.vllm.argument_spelling import Word
 from neuroscale.vllm.argument_words import Program, prepared_words, without_unknown
 from neuroscale.vllm.engine_arguments import EngineArguments, engine_arguments
 from neuroscale.vllm.known_arguments import Snapshot, load, nearest

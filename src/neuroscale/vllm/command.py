@@ -10,9 +10,8 @@ from typing import Any
 
 from neuroscale.vllm.argument_words import Program
 from neuroscale.vllm.images import image_repository, image_version
-from neuroscale.vllm.shell_grammar import ScriptError
 from neuroscale.vllm.shell_script import commands_of
-from neuroscale.vllm.shell_state import Value
+from neuroscale.vllm.shell_words import ScriptError, Value
 
 Place = tuple[str | int, ...]
 """A path inside a container, such as `("args", 3)`."""

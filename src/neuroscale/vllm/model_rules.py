@@ -1,4 +1,10 @@
-"""Finds faults of a command of vLLM for the model that it serves."""
+"""Finds faults of a command of vLLM for the model that it serves.
+
+Lists the parsers of tool calls and of reasoning that read the format of only one family of models.
+
+They are parsers that vLLM 0.32 (vllm/tool_parsers, vllm/reasoning) names for one family. Parsers outside the list
+(hermes, pythonic, hf, xlam, deepseek_r1 and others) read the format of many families, or of fine-tunes of them.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +12,74 @@ from collections.abc import Iterator, Mapping
 
 from neuroscale.catalog import ModelEntry
 from neuroscale.core.errors import InputError
+from neuroscale.models.cache_bytes import undivided
 from neuroscale.models.facts import ModelFacts
 from neuroscale.models.hf_overrides import with_overrides
-from neuroscale.models.state_bytes import undivided
+from neuroscale.vllm.accelerator_rules import check_groups, check_quantization
 from neuroscale.vllm.arguments import Parsed
 from neuroscale.vllm.command_faults import Fault, of_version
-from neuroscale.vllm.output_parsers import reasoning_of, tools_of
 from neuroscale.vllm.parallel_sizes import positive_number, ranks
-from neuroscale.vllm.quantization_rules import check_groups, check_quantization
+
+_TOOLS: Mapping[str, tuple[str, ...]] = {
+    "apertus": ("apertus",),
+    "cohere_command3": ("cohere",),
+    "cohere_command4": ("cohere",),
+    "deepseek_v3": ("deepseek_v3",),
+    "deepseek_v31": ("deepseek_v3",),
+    "deepseek_v32": ("deepseek_v3", "deepseek_v32"),
+    "ernie45": ("ernie4_5",),
+    "functiongemma": ("gemma3",),
+    "gemma4": ("gemma4",),
+    "glm45": ("glm4_moe", "glm4v_moe"),
+    "glm47": ("glm4_moe", "glm4v_moe"),
+    "granite": ("granite",),
+    "granite-20b-fc": ("gpt_bigcode", "granite"),
+    "granite4": ("granite",),
+    "hunyuan_a13b": ("hunyuan",),
+    "internlm": ("internlm",),
+    "jamba": ("jamba",),
+    "kimi_k2": ("deepseek_v3", "kimi_k2"),
+    "llama3_json": ("llama", "mllama"),
+    "llama4_json": ("llama", "mllama"),
+    "llama4_pythonic": ("llama4",),
+    "minimax_m2": ("minimax_m2",),
+    "mistral": ("mistral", "mixtral", "ministral", "pixtral", "llama"),
+    "olmo3": ("olmo",),
+    "openai": ("gpt_oss",),
+    "phi4_mini_json": ("phi",),
+    "qwen3_coder": ("qwen3",),
+    "qwen3_xml": ("qwen3",),
+    "seed_oss": ("seed_oss",),
+}
+_REASONING: Mapping[str, tuple[str, ...]] = {
+    "cohere_command3": ("cohere",),
+    "cohere_command4": ("cohere",),
+    "ernie45": ("ernie4_5",),
+    "gemma4": ("gemma4",),
+    "glm45": ("glm4",),
+    "glm47": ("glm4",),
+    "granite": ("granite",),
+    "hunyuan_a13b": ("hunyuan",),
+    "kimi_k2": ("deepseek_v3", "kimi_k2"),
+    "minimax_m2": ("minimax_m2",),
+    "minimax_m2_append_think": ("minimax_m2",),
+    "mistral": ("mistral", "mixtral", "ministral", "pixtral", "llama"),
+    "olmo3": ("olmo",),
+    "openai_gptoss": ("gpt_oss",),
+    "qwen3": ("qwen",),
+    "seed_oss": ("seed_oss",),
+}
+
+
+def tools_of(parser: str) -> tuple[str, ...]:
+    """The beginnings of the model types whose tool calls a parser reads; () for a parser of many families."""
+    return _TOOLS.get(parser, ())
+
+
+def reasoning_of(parser: str) -> tuple[str, ...]:
+    """The beginnings of the model types whose reasoning a parser reads; () for a parser of many families."""
+    return _REASONING.get(parser, ())
+
 
 LARGEST_ITEM: Mapping[str, int] = {"gemma4": 2496}
 """Tokens of the largest image or video of families that must compute each in a single step, by the beginning of their

@@ -12,9 +12,18 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from neuroscale.vllm.shell_grammar import ScriptError, all_nodes, check_apart, check_redirect, statements, text_of
-from neuroscale.vllm.shell_state import State, Value
-from neuroscale.vllm.shell_words import fields, joined
+from neuroscale.vllm.shell_words import (
+    ScriptError,
+    State,
+    Value,
+    all_nodes,
+    check_apart,
+    check_redirect,
+    fields,
+    joined,
+    statements,
+    text_of,
+)
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PARTS = frozenset({"if_statement", "while_statement", "for_statement", "c_style_for_statement", "case_statement"}) | {

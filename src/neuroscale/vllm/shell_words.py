@@ -1,15 +1,176 @@
-"""Expands a word as a shell does: fills in variables, removes quotes, splits at white space, as far as that is sure."""
+"""Expands a word as a shell does: fills in variables, removes quotes, splits at white space, as far as that is sure.
+
+Parses scripts by tree-sitter's grammar of bash, and refuses the trees that cannot be trusted.
+
+Keeps the known variables, arguments and functions of a shell while its script is read.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
 
-from tree_sitter import Node
+import tree_sitter_bash
+from tree_sitter import Language, Node, Parser
 
-from neuroscale.vllm.shell_grammar import text_of
-from neuroscale.vllm.shell_state import State, Value
+_BETWEEN = re.compile(rb"(?:[ \t]|\\\n)*[ \t](?:[ \t]|\\\n)*")
+_MISREAD = re.compile(r"\$(?:[ \t\n]|$)|\\\n[ \t]*#|[ \t]\\[ \t]")
+"""Texts that the grammar reads differently from bash: a dollar sign by itself, a comment in a continued line, and a
+word that begins with a blank."""
+
+
+class ScriptError(ValueError):
+    """The reason why the commands of a script are unknown; the text continues a sentence after 'its script'."""
+
+
+@cache
+def _parser() -> Parser:
+    return Parser(Language(tree_sitter_bash.language()))
+
+
+def statements(script: str) -> list[Node]:
+    """The statements of a script. Raises ScriptError if it is not bash, or if the grammar reads it differently."""
+    if (found := _MISREAD.search(script)) is not None:
+        raise ScriptError(f"cannot be read from: {found[0]!r}")
+    root = _parser().parse(script.encode()).root_node
+    if root.has_error:
+        raise ScriptError("cannot be read: it is not bash's grammar")
+    return root.named_children
+
+
+def text_of(node: Node) -> str:
+    """The text that a node stands for."""
+    return (node.text or b"").decode()
+
+
+def all_nodes(node: Node) -> Iterator[Node]:
+    """The node and all named nodes inside it."""
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        yield one
+        waiting.extend(one.named_children)
+
+
+def check_redirect(node: Node) -> None:
+    """Refuses `>&` and `<&` unless they name a number or close a file: shells differ in their reading of the rest.
+
+    Raises ScriptError.
+    """
+    targets = node.children_by_field_name("destination")
+    check_apart(node, targets)
+    target = targets[0] if targets else None
+    number = node.child_by_field_name("descriptor")
+    odd = number is not None and not text_of(number).isdigit()
+    if odd or sum(not child.is_named for child in node.children) > 1:
+        raise ScriptError(f"cannot be read from: {text_of(node)[:60]}")
+    for child in node.children:
+        if child.type in (">&", "<&", "&>", "&>>", ">&-", "<&-") and target is not None:
+            plain = text_of(target).isdigit() if child.type in (">&", "<&") else child.type.startswith("&>")
+            if not plain:
+                raise ScriptError(f"cannot be read from: {text_of(node)[:60]}")
+
+
+def check_apart(node: Node, parts: Sequence[Node]) -> None:
+    """Refuses words without white space between them: the grammar may have split them differently from bash.
+
+    Raises ScriptError.
+    """
+    source = node.text or b""
+    for before, after in pairwise(parts):
+        gap = source[before.end_byte - node.start_byte : after.start_byte - node.start_byte]
+        lead = len(text_of(after)) - len(text_of(after).lstrip())
+        if after.type in ("file_redirect", "herestring_redirect") and not gap and not lead:
+            continue
+        if not _BETWEEN.fullmatch(gap + b" " * lead):
+            raise ScriptError(f"cannot be read from: {text_of(node)[:60]}")
+
+
+# A limit, since each variable can contain another one twice, and `set -- "$@" "$@"` doubles the arguments.
+_MOST_MADE = 256 * 1024
+
+
+@dataclass(frozen=True)
+class Value:
+    """A text; or, if it is unknown, the reason, and the known part as `text`."""
+
+    text: str
+    unknown: str | None = None
+
+
+class Room:
+    """The number of characters and words that a shell and all shells that it starts may still make."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_MADE
+
+    def take(self, size: int) -> None:
+        """Subtracts `size` from the room. Raises ScriptError if the room is too small."""
+        self._left -= size
+        if self._left < 0:
+            raise ScriptError(f"makes more than {_MOST_MADE} characters and words, which are not read")
+
+
+@dataclass
+class State:
+    """The state of one shell.
+
+    `hidden`: the variables with unknown values, and why; "" stands for any variable. `tainted`: why no word is known.
+    """
+
+    variables: dict[str, Value]
+    exported: set[str]
+    hidden: dict[str, str]
+    positional: list[Value]
+    arrays: dict[str, list[Value]] = field(default_factory=dict)
+    functions: dict[str, Node] = field(default_factory=dict)
+    tainted: str | None = None
+    room: Room = field(default_factory=Room)
+
+    def copy(self) -> State:
+        """A copy for a shell that this one starts. Raises ScriptError if the room is too small."""
+        self.room.take(len(self.variables) + len(self.hidden))
+        return State(
+            *(dict(self.variables), set(self.exported), dict(self.hidden), list(self.positional)),
+            *(dict(self.arrays), dict(self.functions), self.tainted, self.room),
+        )
+
+    def looked_up(self, name: str) -> Value | None:
+        """The value of a variable; None if nothing is known about it."""
+        if name.isdigit():
+            if name == "0" or any(one.unknown for one in self.positional):
+                return Value(f"${name}", f"its script takes ${name} from elsewhere")
+            given = self.positional
+            return given[int(name) - 1] if int(name) <= len(given) else Value("")
+        if name in self.arrays:
+            return Value(f"${name}", f"its script takes one of the list ${name}")
+        if name in self.variables:
+            return self.variables[name]
+        why = self.hidden.get(name) or self.hidden.get("")
+        return Value(f"${name}", why) if why else None
+
+    def environment(self) -> dict[str, Value]:
+        """The environment variables that the shell passes to a command."""
+        known = {name: value for name, value in self.variables.items() if name in self.exported}
+        return {**{name: Value("", why) for name, why in self.hidden.items()}, **known}
+
+    def forget(self, name: str) -> None:
+        """Makes a variable unknown, since the script sets it in a way that the reader does not follow."""
+        self.variables.pop(name, None)
+        self.arrays.pop(name, None)
+        self.hidden[name] = f"its script sets ${name} in a way that is not read"
+
+    def forget_everything(self) -> None:
+        """Makes every variable unknown, since another file may set any of them."""
+        told = "its script takes its variables from another file"
+        self.variables.clear()
+        self.arrays.clear()
+        self.hidden = {"": told}
+        self.positional = [Value("$@", told)]
+
 
 _OUTPUT = "its script takes a part of it from another command's output"
 _SPLIT = re.compile(r"[ \t\n]+")

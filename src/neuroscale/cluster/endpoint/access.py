@@ -18,9 +18,9 @@ from neuroscale.cluster.object_fields import items, part
 from neuroscale.cluster.pod_state import SERVER, PodState, is_ending, look
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.secret_text import SecretText
-from neuroscale.core.web_address import checked_address
+from neuroscale.core.validation import checked_address
 from neuroscale.kube.client import Cluster, Object
-from neuroscale.manifests.labels import SERVICE
+from neuroscale.manifests.objects import SERVICE
 
 __all__ = ["Endpoint", "EndpointError", "ReadyPod", "open_endpoint", "pods_of", "ready_pods"]
 

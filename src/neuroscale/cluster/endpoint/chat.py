@@ -23,8 +23,7 @@ from neuroscale.cluster.endpoint.connection import (
     unreachable,
 )
 from neuroscale.cluster.endpoint.errors import EndpointError
-from neuroscale.core.plurals import counted
-from neuroscale.core.printable import one_line
+from neuroscale.core.printable import counted, one_line
 
 _DONE = "[DONE]"
 

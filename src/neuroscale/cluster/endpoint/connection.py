@@ -19,8 +19,8 @@ from neuroscale.cluster.endpoint.routes import DIRECT, OPTION, Routes
 from neuroscale.core.printable import one_line
 from neuroscale.core.secret_text import SecretText, redact
 from neuroscale.core.units import MIB
-from neuroscale.core.web_address import is_loopback
-from neuroscale.manifests.labels import SERVICE
+from neuroscale.core.validation import is_loopback
+from neuroscale.manifests.objects import SERVICE
 
 How = Literal["port-forward", "url"]
 

@@ -1,20 +1,47 @@
-"""Asks Prometheus' HTTP API, as far as a service's metrics need it."""
+"""Asks Prometheus' HTTP API, as far as a service's metrics need it.
+
+Builds Prometheus queries so that no name can become part of their syntax.
+
+Reaches a Prometheus by its address, or through a cluster's API server.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
-from neuroscale.cluster.endpoint.connection import bounded
+from neuroscale.catalog.settings import Prometheus as Configured
+from neuroscale.cluster.endpoint.connection import bounded, client
+from neuroscale.cluster.endpoint.forward import ServiceAddress, forwarded
 from neuroscale.core.errors import InputError, NeuroscaleError, Problem
 from neuroscale.core.json_text import finite
 from neuroscale.core.printable import one_line
+from neuroscale.kube.client import Cluster
+
+
+def quoted(text: str) -> str:
+    """`text` as a string of PromQL."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def selector(metric: str, labels: Mapping[str, str], within: float | None = None) -> str:
+    """The series of a metric with exactly these labels; with `within`, their samples of the last `within` seconds."""
+    matchers = ",".join(f"{name}={quoted(value)}" for name, value in labels.items())
+    return f"{metric}{{{matchers}}}{'' if within is None else f'[{duration(within)}]'}"
+
+
+def duration(seconds: float) -> str:
+    """A time as PromQL writes it, to the millisecond."""
+    return f"{max(1, round(seconds * 1000))}ms"
+
 
 _TIMEOUT = 30.0  # seconds for a whole answer
 
@@ -150,3 +177,27 @@ def address(url: str, where: str) -> str:
 def _series(row: Any) -> Series:
     points = ((float(at), float(value)) for at, value in row["values"])
     return Series(row["metric"], tuple((at, value) for at, value in points if math.isfinite(value)))
+
+
+OPTION = "--prometheus-url"
+_FIX = f"Name the Service of Prometheus in the settings, give {OPTION}, or --state for the platform of this machine."
+
+
+@contextlib.contextmanager
+def by_address(url: str) -> Iterator[Prometheus]:
+    """The Prometheus at an address. Raises InputError if it is not a web address."""
+    url = address(url, OPTION)
+    with client(url) as http:
+        yield Prometheus(url, http)
+
+
+@contextlib.contextmanager
+def in_cluster(cluster: Cluster, wanted: Configured, environment: str) -> Iterator[Prometheus]:
+    """The Prometheus that the settings name, by a port-forward to one of its pods.
+
+    Raises InputError if the cluster does not have it, KubernetesError, EndpointError.
+    """
+    field = f"environments.{environment}.prometheus"
+    found = ServiceAddress(wanted.namespace, wanted.service, wanted.port, field, _FIX)
+    with forwarded(cluster, found) as (url, place), client(url) as http:
+        yield Prometheus(url, http, place)

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from neuroscale.core.errors import ExitStatus
 from neuroscale.forge.after_merge import comments
-from neuroscale.forge.after_merge.comment_record import MARKER, Record, read_record
+from neuroscale.forge.after_merge.comments import MARKER, Record, read_record
 from neuroscale.forge.after_merge.evidence import Evidence, ServiceEvidence
 from neuroscale.forge.branches import is_ancestor
 from neuroscale.forge.interface import Forge, ForgeError

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from neuroscale.catalog.directions import Notice
 from neuroscale.core.errors import InputError, UntrustedError
-from neuroscale.core.plurals import counted, noun_for
+from neuroscale.core.printable import counted, noun_for
 from neuroscale.core.units import MIB
 from neuroscale.gate.changed_files import KINDS, OWNERS, WORKFLOWS, changed_files, kind_of
 from neuroscale.gate.changed_values import Value, changed_values, compared, entries_of, holds_objects

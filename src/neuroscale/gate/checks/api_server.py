@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from neuroscale.core import tools
+from neuroscale.core import tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut
 from neuroscale.manifests.serving_runtimes import KSERVE
@@ -45,8 +45,8 @@ class ApiServerCheck(GateCheck):
         from neuroscale.gate.checks.api_server_dry_run import evaluate_by_server
 
         try:
-            tools.find("etcd")
-            version = tools.find_tool("kube-apiserver").module.version
+            tool_cache.find("etcd")
+            version = tool_cache.find_tool("kube-apiserver").module.version
         except UntrustedError as error:
             raise UntrustedError(f"--server asks for it, but it cannot run: {error}") from error
         if self._server is None:

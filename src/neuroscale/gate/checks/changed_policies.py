@@ -1,18 +1,38 @@
-"""Judges every object by the policies as a change leaves them, beside the base's, and finds unfinished policies."""
+"""Runs the tests of each policy that a change alters.
+
+Two judges: `kyverno test` over each policy's cases, and the policy check's own evaluation over its good and bad
+resources, where every bad one must be refused with the message that it announces.
+
+Judges every object by the policies as a change leaves them, beside the base's, and finds unfinished policies.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Container, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from neuroscale.core.errors import UntrustedError
-from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding
-from neuroscale.gate.checks.policy import evaluate_by
-from neuroscale.gate.checks.policy_exceptions import exception_findings
+from neuroscale.core import tool_cache
+from neuroscale.core.errors import InputError, Problem, UntrustedError
+from neuroscale.core.schemas import SchemaSet
+from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding, manifest_finding, problem_findings
+from neuroscale.gate.checks.kyverno import RARER_COLLECTION
+from neuroscale.gate.checks.policy import evaluate_by, evaluate_policies, exception_findings
+from neuroscale.gate.run_upstream_tool import run_tool
+from neuroscale.gate.verdict import Finding
+from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.policies.new_policy import PLACEHOLDER
+from neuroscale.policies.policy_set import EXPECTED_MESSAGE, POLICY_FILE, TRIPWIRES, Policy, PolicySet
 from neuroscale.repo.layout import POLICIES
+from neuroscale.repo.snapshot import Snapshot, read_text
 
 if TYPE_CHECKING:
+    from neuroscale.gate.merged_change import Change
     from neuroscale.gate.run_state import Run
 
 
@@ -47,3 +67,190 @@ class ChangedPoliciesCheck(GateCheck):
         ]
         of_exceptions = exception_findings(brought, run.today, run.longest_days)
         return replace(seen, findings=(*seen.findings, *unfinished, *of_exceptions))
+
+
+GATE = "policy-tests"
+_TEST_FOLDER = ".kyverno-test"
+
+
+class ChangedPolicyTestsCheck(GateCheck):
+    """Whether the policies that a change alters still do what their tests say."""
+
+    name = GATE
+    title = "Tests of the changed policies"
+    beside = True
+
+    def left_out(self, run: Run) -> LeftOut | None:
+        return None if _to_test(run.change) else LeftOut()
+
+    def evaluate(self, run: Run) -> Evaluation:
+        return evaluate_policy_tests(
+            run.given.snapshot,
+            run.after.policies(),
+            _to_test(run.change),
+            run.schemas(),
+            tool_cache.find("kyverno"),
+            run.folder / GATE,
+            today=run.today,
+        )
+
+
+def policy_names(snapshot: Snapshot) -> set[str]:
+    """The names of the policies' folders, readable or not."""
+    paths = (entry.path for entry in snapshot.entries(POLICIES))
+    return {path.split("/")[1] for path in paths if path.endswith(f"/{POLICY_FILE}")}
+
+
+def _to_test(change: Change | None) -> frozenset[str]:
+    """The policies to test. Tests depend on the policy's folder and the tripwires, and not on exceptions."""
+    if change is None or not change.touches(POLICIES):
+        return frozenset()
+    every = policy_names(change.after)
+    if TRIPWIRES in change.paths:
+        return frozenset(every)
+    return frozenset(name for name in every if change.touches(f"{POLICIES}/{name}"))
+
+
+def evaluate_policy_tests(
+    snapshot: Snapshot,
+    policy_set: PolicySet,
+    names: Container[str],
+    schemas: SchemaSet,
+    kyverno: Path,
+    folder: Path,
+    *,
+    today: date,
+) -> Evaluation:
+    """Run the tests of some policies of a repository, which `policy_set` holds. `folder` is an empty scratch folder.
+
+    It leaves out names without a policy.
+    """
+    tested_policies = [policy for policy in policy_set.policies if policy.name in names]
+
+    def test(policy: Policy) -> Evaluation:
+        alone = PolicySet((policy,), policy_set.tripwires)
+        return _test_policy(snapshot, alone, schemas, kyverno, folder / policy.name, today)
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        tested = list(pool.map(test, tested_policies))
+    return Evaluation(
+        tuple(finding for seen in tested for finding in seen.findings),
+        evaluated=sum(seen.evaluated for seen in tested),
+        expected=sum(seen.expected for seen in tested),
+        unit="test resources",
+        tripwires=len(tested_policies),
+        caught=sum(seen.caught for seen in tested),
+    )
+
+
+def _test_policy(
+    snapshot: Snapshot, alone: PolicySet, schemas: SchemaSet, kyverno: Path, folder: Path, today: date
+) -> Evaluation:
+    """Run the tests of the one policy in `alone`."""
+    (policy,) = alone.policies
+    try:
+        good, bad = _resources(snapshot, policy, "good"), _resources(snapshot, policy, "bad")
+    except InputError as error:
+        return Evaluation(tuple(problem_findings(GATE, "unreadable", error)), 0, 0, "test resources", 1, 1)
+    seen = evaluate_policies(alone, [*good, *bad], schemas, kyverno, folder / "apply", today=today, workers=1)
+    findings = [
+        *_compare(policy, good, bad, seen.findings),
+        *_kyverno_test(snapshot, policy, [*good, *bad], kyverno, folder / "test"),
+    ]
+    return Evaluation(
+        tuple(findings), seen.evaluated, len(good) + len(bad), "test resources", seen.tripwires, seen.caught
+    )
+
+
+def _resources(snapshot: Snapshot, policy: Policy, which: str) -> list[Manifest]:
+    file = f"{POLICIES}/{policy.name}/{which}.yaml"
+    manifests = read_manifests(read_text(snapshot, file).encode(), file)
+    if not manifests:
+        raise InputError(Problem(file, "", "holds no resource", f"Write at least one {which} resource."))
+    return manifests
+
+
+def _compare(
+    policy: Policy, good: Sequence[Manifest], bad: Sequence[Manifest], refused: Sequence[Finding]
+) -> list[Finding]:
+    """Good resources that were refused, and bad ones that were not refused with their announced message."""
+    messages = {(finding.file, finding.line, finding.subject): finding.message for finding in refused}
+
+    def at(manifest: Manifest, message: str, fix: str) -> Finding:
+        return manifest_finding(GATE, policy.name, manifest, ("kind",), message, fix)
+
+    findings = []
+    for manifest in good:
+        message = messages.get((manifest.file, manifest.line("kind"), manifest.subject))
+        if message is not None:
+            findings.append(at(manifest, f"is refused: {message}", "Correct the policy or the resource."))
+    for manifest in bad:
+        message = messages.get((manifest.file, manifest.line("kind"), manifest.subject))
+        announced = manifest.value["metadata"].get("annotations", {}).get(EXPECTED_MESSAGE)
+        if message is None:
+            findings.append(at(manifest, "is not refused", "Correct the policy: it misses this resource."))
+        elif message != announced:
+            text = f"is refused with {message!r}, but announces {announced!r}"
+            findings.append(at(manifest, text, f"Correct the policy's message or {EXPECTED_MESSAGE}."))
+    return findings
+
+
+def _kyverno_test(
+    snapshot: Snapshot, policy: Policy, resources: Sequence[Manifest], kyverno: Path, folder: Path
+) -> list[Finding]:
+    """Run `kyverno test` on one policy's folder and demand an answer for each of its resources.
+
+    Its exit status is 0 too when nothing was compared, so the rows are read and counted.
+    """
+    root = f"{POLICIES}/{policy.name}"
+    for entry in snapshot.entries(root):
+        data = snapshot.read(entry.path)
+        if data is None:
+            raise UntrustedError(f"{entry.path} is listed but cannot be read.")
+        target = folder / entry.path.removeprefix(f"{root}/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+    cases = f"{root}/{_TEST_FOLDER}/kyverno-test.yaml"
+    if snapshot.read(cases) is None:
+        fix = "Write the policy's test cases there."
+        return [file_finding(GATE, policy.name, cases, "is missing", fix)]
+    run = run_tool(
+        [kyverno, "test", folder / _TEST_FOLDER, "--require-tests", "--output-format", "json", "--remove-color"],
+        folder=folder,
+        timeout=300,
+        statuses=frozenset({0, 1}),
+        environment=RARER_COLLECTION,
+    )
+    rows = _rows(run.output)
+    failing = [row for row in rows if row.get("RESULT") != "Pass" or row.get("REASON") != "Ok"]
+    named = {str(row.get("RESOURCE", "")).rpartition("/")[2] for row in rows if row.get("POLICY") == policy.name}
+    wrong = [
+        (
+            f"{row.get('RESOURCE')} ends with {row.get('RESULT')}: {row.get('REASON')}",
+            "Correct the policy or the expected result.",
+        )
+        for row in failing
+    ] + [
+        (f"{manifest.subject} of {manifest.file} is not among the test's results", "Name it in the test's results.")
+        for manifest in resources
+        if manifest.name not in named
+    ]
+    findings = [file_finding(GATE, policy.name, cases, message, fix) for message, fix in wrong]
+    if run.exit_status != (1 if failing else 0) and not findings:
+        raise UntrustedError(
+            f"`kyverno test` ended with {run.exit_status} for {policy.name}, which its results do not explain: "
+            f"{(run.errors or run.output)[-500:]}"
+        )
+    return findings
+
+
+def _rows(output: str) -> list[dict[str, Any]]:
+    """The result rows in Kyverno's output, which mixes them with log lines."""
+    decoder = json.JSONDecoder()
+    rows: list[dict[str, Any]] = []
+    lines = output.splitlines(keepends=True)
+    for index, line in enumerate(lines):
+        if line.rstrip() == "[":
+            block, _ = decoder.raw_decode("".join(lines[index:]))
+            rows.extend(row for row in block if isinstance(row, dict))
+    return rows

@@ -10,8 +10,7 @@ from typing import Any
 from neuroscale.catalog.settings import Environment, Settings, check_settings
 from neuroscale.core.errors import InputError
 from neuroscale.costs.bill import CostChange
-from neuroscale.costs.change import Service, Side, compare
-from neuroscale.costs.platform import NAME, platform_side
+from neuroscale.costs.change import NAME, Service, Side, compare, platform_side
 from neuroscale.costs.pricing import Prices
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.platform_sources import PlatformSources
@@ -19,8 +18,8 @@ from neuroscale.manifests.objects import MANIFEST_SUFFIXES, Manifest, read_manif
 from neuroscale.manifests.serving_runtimes import runtime_key, runtimes_below
 from neuroscale.manifests.workloads import Unpriced
 from neuroscale.planning.plan import Plan
-from neuroscale.rendering.platform.chart_pods import FILE as CHART_PODS
-from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIME_FOLDER
+from neuroscale.rendering.platform.charts import WORKLOADS_FILE as CHART_PODS
+from neuroscale.rendering.platform.files import RUNTIMES_FOLDER as RUNTIME_FOLDER
 from neuroscale.repo.layout import CATALOG, MANIFESTS, METER, PLAN_FILE, REQUEST_FILE, SETTINGS, ServicePath
 from neuroscale.repo.snapshot import Entry, Snapshot
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from neuroscale.catalog.settings import LONGEST_DAYS
 from neuroscale.core.errors import InputError, Problem, UntrustedError
-from neuroscale.core.plurals import plainly_counted
+from neuroscale.core.printable import plainly_counted
 from neuroscale.core.yaml_io import decode
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding, problem_findings
 from neuroscale.gate.checks.history import History
@@ -23,8 +23,7 @@ from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE
 from neuroscale.repo.snapshot import Snapshot
-from neuroscale.request.expiring_exceptions import fault_of
-from neuroscale.request.service_request import KnownNames, Request, check_request, load_request
+from neuroscale.request.service_request import KnownNames, Request, check_request, fault_of, load_request
 
 if TYPE_CHECKING:
     from neuroscale.gate.run_state import Run

@@ -15,8 +15,15 @@ from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.yaml_io import Document
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding, problem_findings
 from neuroscale.gate.checks.drift import read_file
-from neuroscale.gate.checks.effects_coverage import listed, skeletons, unreached_lines, unused_entries
-from neuroscale.gate.checks.effects_requests import GATE, Asked, choose_requests
+from neuroscale.gate.checks.effects_requests import (
+    GATE,
+    Asked,
+    choose_requests,
+    listed,
+    skeletons,
+    unreached_lines,
+    unused_entries,
+)
 from neuroscale.gate.checks.files import read_service
 from neuroscale.gate.checks.object_diff import FieldChange, field_changes
 from neuroscale.gate.judged_files import ServiceFolder
@@ -27,7 +34,7 @@ from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.planning_inputs import PlanningInputs
-from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIMES
+from neuroscale.rendering.platform.files import RUNTIMES_FOLDER as RUNTIMES
 from neuroscale.rendering.scaffolder.lint import lint
 from neuroscale.rendering.scaffolder.skeleton_values import template_values
 from neuroscale.rendering.scaffolder.template import load_template

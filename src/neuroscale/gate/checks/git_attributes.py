@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from neuroscale.core.errors import UntrustedError
-from neuroscale.core.scratch import scratch_folder
+from neuroscale.core.files import scratch_folder
 from neuroscale.gate.check import file_finding
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import Finding, Severity

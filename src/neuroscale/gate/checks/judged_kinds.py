@@ -16,16 +16,22 @@ from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import Document, Path
 from neuroscale.gate.check import Evaluation, GateCheck, manifest_finding
-from neuroscale.gate.checks.internal_texts import INTERNAL, internal_texts
-from neuroscale.gate.checks.internal_texts import RULE as INTERNAL_RULE
+from neuroscale.gate.checks.object_rules import (
+    HOOK,
+    INTERNAL,
+    impossible_replicas,
+    internal_texts,
+    secrets_of_map,
+    stopped_services,
+    sync_annotations,
+)
+from neuroscale.gate.checks.object_rules import INTERNAL_TEXT as INTERNAL_RULE
+from neuroscale.gate.checks.object_rules import SYNC_ANNOTATION as RULE
 from neuroscale.gate.checks.open_networks import RULE as OPEN_NETWORK
 from neuroscale.gate.checks.open_networks import open_rules
-from neuroscale.gate.checks.plain_secrets import secrets_of_map
 from neuroscale.gate.checks.refused_kinds import REFUSED
-from neuroscale.gate.checks.service_replicas import impossible_replicas, stopped_services
-from neuroscale.gate.checks.sync_annotations import HOOK, RULE, sync_annotations
 from neuroscale.gate.verdict import Finding, Severity
-from neuroscale.manifests import disruption_budgets
+from neuroscale.manifests import scaling
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest
 from neuroscale.policies.policy_set import Policy
 
@@ -222,7 +228,7 @@ def _disruption_budget(value: Mapping[str, Any]) -> Iterator[_Trouble]:
     if not isinstance(spec, dict):
         return
     with suppress(ValueError):  # the API server refuses it
-        if disruption_budgets.selects(spec, {}):
+        if scaling.selects(spec, {}):
             yield _Trouble(
                 "budget-of-all-pods",
                 ("spec", "selector"),
@@ -231,7 +237,7 @@ def _disruption_budget(value: Mapping[str, Any]) -> Iterator[_Trouble]:
                 lenient=True,
             )
     with suppress(ValueError):
-        if disruption_budgets.pods_kept(spec, _MANY) == _MANY:
+        if scaling.pods_kept(spec, _MANY) == _MANY:
             yield _Trouble(
                 "no-eviction",
                 ("spec",),
@@ -312,7 +318,7 @@ _RULES: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Iterator[_Trouble
     ("", "Secret"): _secret,
     ("", "Service"): _service,
     ("networking.k8s.io", "NetworkPolicy"): _network_policy,
-    disruption_budgets.KIND: _disruption_budget,
+    scaling.KIND: _disruption_budget,
 }
 
 

@@ -15,8 +15,7 @@ from neuroscale.core.yaml_io import Document
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, manifest_finding
 from neuroscale.gate.platform_sources import UNREADABLE
 from neuroscale.gate.verdict import Finding, Severity
-from neuroscale.manifests.labels import COST_CENTER, OWNER
-from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest
+from neuroscale.manifests.objects import COST_CENTER, OWNER, TRIPWIRE_PREFIX, Manifest
 
 if TYPE_CHECKING:
     from neuroscale.gate.run_state import Run

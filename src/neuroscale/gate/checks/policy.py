@@ -3,6 +3,13 @@
 The exit status alone proves nothing: Kyverno ends with 0 even if it loaded no policy or no object matched. So the gate
 computes which policy applies to which object, demands one answer for every such pair, and sends a known-bad object
 through every process, which each of its policies must refuse with its own message.
+
+Applies exceptions to the findings of policies, and reports faulty exceptions as findings.
+
+Asks Kyverno with tripwires, and compares its answers with those that had to come.
+
+Each policy must refuse its tripwire with its own message, and every pair of a policy and an object that it judges must
+have exactly one answer. Otherwise nobody can trust that Kyverno judged at all.
 """
 
 from __future__ import annotations
@@ -17,20 +24,144 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neuroscale.catalog.settings import LONGEST_DAYS, PRODUCTION_RULES
-from neuroscale.core import tools
+from neuroscale.core import tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import SchemaSet
-from neuroscale.gate.check import Evaluation, GateCheck, manifest_finding
-from neuroscale.gate.checks.kyverno import Batch, KyvernoResult, Reference, reference
-from neuroscale.gate.checks.policy_exceptions import GATE, unneeded_exceptions, with_exceptions
-from neuroscale.gate.checks.policy_tripwires import ask_with_tripwires, tripwire_of
+from neuroscale.gate.check import Evaluation, GateCheck, file_finding, manifest_finding
+from neuroscale.gate.checks.kyverno import (
+    Batch,
+    KyvernoResult,
+    Reference,
+    last_lines,
+    pair_list,
+    reference,
+    run_kyverno,
+)
 from neuroscale.gate.checks.refused_kinds import REFUSED, plural_of
-from neuroscale.gate.verdict import Finding
+from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.objects import Manifest
-from neuroscale.policies.policy_set import Policy, PolicyException, PolicySet
+from neuroscale.policies.policy_set import TRIPWIRES, Policy, PolicyException, PolicySet
 
 if TYPE_CHECKING:
     from neuroscale.gate.run_state import Run
+
+
+GATE = "policy"
+
+
+def exception_findings(exceptions: Iterable[PolicyException], today: date, longest_days: int) -> list[Finding]:
+    """A finding at the file of each exception that is not valid."""
+    return [
+        file_finding(
+            GATE, f"exception-{fault.rule}", one.file, f"{fault.field}: the exception {fault.message}", fault.fix
+        )
+        for one in exceptions
+        if (fault := one.fault(today, longest_days)) is not None
+    ]
+
+
+def unneeded_exceptions(
+    in_force: Sequence[PolicyException], manifests: Sequence[Manifest], needed: set[tuple[str, int]]
+) -> list[Finding]:
+    """A notice for each exception that its object does not need, since the policy does not refuse the object."""
+    named: dict[tuple[str, str, str], list[Manifest]] = {}
+    for manifest in manifests if in_force else ():
+        named.setdefault((manifest.kind, manifest.namespace, manifest.name), []).append(manifest)
+    return [
+        manifest_finding(
+            GATE,
+            "exception-unneeded",
+            manifest,
+            ("kind",),
+            f"the policy {one.policy} does not refuse it, and {one.file} excepts it until {one.expires}: {one.reason}",
+            f"Remove {one.file}.",
+            severity=Severity.NOTICE,
+        )
+        for one in in_force
+        for manifest in named.get((one.kind, one.namespace, one.name), ())
+        if (one.policy, id(manifest)) not in needed
+    ]
+
+
+def with_exceptions(
+    finding: Finding,
+    manifest: Manifest,
+    exceptions: Sequence[PolicyException],
+    today: date,
+    longest_days: int,
+) -> Finding:
+    """A policy's finding after the exceptions: a notice if one of them is valid, and otherwise why none is."""
+    for exception in exceptions:
+        if not exception.covers(finding.rule, manifest):
+            continue
+        fault = exception.fault(today, longest_days)
+        if fault is None:
+            note = f"{finding.message} (excepted by {exception.file} until {exception.expires}: {exception.reason})"
+            return finding.model_copy(update={"severity": Severity.NOTICE, "message": note})
+        note = f"{finding.message} (the exception {exception.file} {fault.message})"
+        finding = finding.model_copy(update={"message": note})
+    return finding
+
+
+def tripwire_of(policy: Policy, tripwires: Iterable[Manifest], schemas: SchemaSet) -> Manifest:
+    """The tripwire that a policy must refuse. Raises UntrustedError if no tripwire is of a kind that it judges."""
+    for tripwire in tripwires:
+        kind = schemas.kinds.get((tripwire.api_version, tripwire.kind))
+        if kind is not None and policy.applies(tripwire, kind.plural):
+            return tripwire
+    raise UntrustedError(f"no tripwire in {TRIPWIRES} is of a kind that the policy {policy.name} judges. Add one.")
+
+
+def ask_with_tripwires(
+    batch: Batch, pairs: Mapping[int, frozenset[str]], schemas: SchemaSet, kyverno: Path, folder: Path
+) -> dict[tuple[str, Reference], KyvernoResult]:
+    """Run one Kyverno process and return its answers, those for the tripwires too.
+
+    `pairs`: the names of the policies that judge each object, by the object's id(). Raises UntrustedError if a tripwire
+    was not refused as it must be, or an answer is missing, surplus or neither pass, fail nor error.
+    """
+    run = run_kyverno(batch, kyverno, folder)
+    answers = run.answers
+    if not answers:
+        raise UntrustedError(f"Kyverno evaluated nothing, not even the tripwires. It printed: {last_lines(run.errors)}")
+    expected = {
+        (policy.name, reference(manifest))
+        for manifest in batch.manifests
+        for policy in batch.policies
+        if policy.name in pairs[id(manifest)]
+    }
+    for tripwire in batch.tripwires:
+        plural = schemas.kinds[tripwire.api_version, tripwire.kind].plural
+        expected |= {
+            (policy.name, reference(tripwire)) for policy in batch.policies if policy.applies(tripwire, plural)
+        }
+    for policy in batch.policies:
+        tripwire = tripwire_of(policy, batch.tripwires, schemas)
+        answer = answers.get((policy.name, reference(tripwire)))
+        if answer is None:
+            raise UntrustedError(
+                f"Kyverno did not evaluate the policy {policy.name}: its tripwire came back without an answer, so the "
+                f"policy was not loaded. Check {policy.file}. Kyverno printed: {last_lines(run.errors)}"
+            )
+        if (answer.result, answer.message) != ("fail", policy.tripwire_message):
+            raise UntrustedError(
+                f"the policy {policy.name} did not refuse its tripwire as it must: about the {tripwire.subject} of "
+                f"{tripwire.file} it answered {answer.result!r} with {answer.message!r} instead of "
+                f"{policy.tripwire_message!r}. Change that object so that it breaks the policy, or correct the "
+                "policy's rule or its annotation neuroscale.dev/tripwire-message."
+            )
+    if missing := sorted(expected - set(answers)):
+        named = pair_list(missing)
+        raise UntrustedError(f"Kyverno gave no answer for {len(missing)} of {len(expected)} pairs: {named}.")
+    if surplus := sorted(set(answers) - expected):
+        raise UntrustedError(f"Kyverno answered for pairs that no policy rule covers: {pair_list(surplus)}.")
+    if odd := sorted(pair for pair, answer in answers.items() if answer.result not in ("pass", "fail", "error")):
+        raise UntrustedError(f"Kyverno neither passed nor refused: {pair_list(odd)}.")
+    if run.exit_status != 1:
+        raise UntrustedError(
+            f"Kyverno ended with exit status {run.exit_status} although its own results hold refused tripwires."
+        )
+    return answers
 
 
 # Kyverno compiles every policy again for every object, so its time grows with objects x policies: the policies are
@@ -66,7 +197,7 @@ def evaluate_by(run: Run, policy_set: PolicySet, folder: str) -> Evaluation:
         policy_set,
         run.applied,
         run.schemas(),
-        tools.find("kyverno"),
+        tool_cache.find("kyverno"),
         run.folder / folder,
         today=run.today,
         longest_days=run.longest_days,

@@ -2,6 +2,8 @@
 
 `production` of the settings names these environments and the level of each rule. A rule finds what the files show: the
 images that KServe's own settings add to a pod (such as its storage initializer) are the cluster's.
+
+Holds known-bad services of a production environment: every run of the production check must find each fault.
 """
 
 from __future__ import annotations
@@ -9,35 +11,96 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from neuroscale.catalog.settings import FEWEST_IN_PRODUCTION, PRODUCTION_RULES, ProductionRules
 from neuroscale.core.errors import InputError, UntrustedError
-from neuroscale.core.plurals import counted
-from neuroscale.core.yaml_io import Path
+from neuroscale.core.printable import counted
+from neuroscale.core.yaml_io import Document, Path
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding, manifest_finding
 from neuroscale.gate.checks.drift import read_file
-from neuroscale.gate.checks.policy_exceptions import unneeded_exceptions, with_exceptions
-from neuroscale.gate.checks.production_tripwires import REMOVALS, production_tripwires
+from neuroscale.gate.checks.policy import unneeded_exceptions, with_exceptions
 from neuroscale.gate.fit.model_revisions import loose_models
 from neuroscale.gate.judged_files import ServiceFolder, group_services
 from neuroscale.gate.platform_sources import UNREADABLE
 from neuroscale.gate.verdict import Finding, Severity
-from neuroscale.manifests import disruption_budgets
+from neuroscale.manifests import scaling
 from neuroscale.manifests.kserve_pods import COMPONENTS
-from neuroscale.manifests.objects import Manifest, read_manifests
+from neuroscale.manifests.objects import SERVICE, TRIPWIRE_PREFIX, Manifest, read_manifests
 from neuroscale.manifests.pod_resources import mapping, sequence
 from neuroscale.manifests.pod_sets import Object, PodSet, UnknownPods, labels_of
 from neuroscale.manifests.pods_of_objects import pods_of_objects
 from neuroscale.manifests.scaling import texts
 from neuroscale.manifests.serving_runtimes import KSERVE, runtimes_below
-from neuroscale.rendering.platform.runtimes import FOLDER as RUNTIME_FOLDER
+from neuroscale.rendering.platform.files import RUNTIMES_FOLDER as RUNTIME_FOLDER
 from neuroscale.repo.layout import MANIFESTS, RENDERED_KINDS, REQUEST_FILE, ServicePath
-from neuroscale.request.expiring_exceptions import fault_of
-from neuroscale.request.service_request import load_request
+from neuroscale.request.service_request import fault_of, load_request
 
 if TYPE_CHECKING:
     from neuroscale.gate.run_state import Run
+
+
+_IMAGE_BY_DIGEST = f"example.com/vllm@sha256:{'0' * 64}"
+_PODS = {SERVICE: TRIPWIRE_PREFIX}
+
+
+@dataclass(frozen=True)
+class ProductionTripwire:
+    """The objects of a service with one fault, which `rule` must find."""
+
+    title: str
+    rule: str
+    objects: tuple[Manifest, ...]
+
+
+REMOVALS: tuple[tuple[tuple[str, ...], int], ...] = ((("one",), 0), (("one", "two"), 0), (("one", "two"), 1))
+"""Removals that the rule must name: the services that a change removes, and how many stay."""
+
+
+@cache
+def production_tripwires() -> tuple[ProductionTripwire, ...]:
+    """All tripwires of the production check: good services with one change."""
+    service, budget = _service(), _budget({"maxUnavailable": 1})
+    replicas, disruptions, digest, revision, _ = PRODUCTION_RULES
+    return (
+        ProductionTripwire("one replica", replicas, (_service(replicas=1), budget)),
+        ProductionTripwire("no budget", disruptions, (service,)),
+        ProductionTripwire("a budget that keeps every pod", disruptions, (service, _budget({"minAvailable": "51%"}))),
+        ProductionTripwire("a budget that keeps no pod", disruptions, (service, _budget({"maxUnavailable": "51%"}))),
+        ProductionTripwire(
+            "a budget of other pods",
+            disruptions,
+            (service, _budget({"maxUnavailable": 1}, {SERVICE: "another"})),
+        ),
+        ProductionTripwire("an image by its tag", digest, (_service(image="example.com/vllm:v0.32.0"), budget)),
+        ProductionTripwire("a model's image by its tag", digest, (_service(source="oci://example.com/m:1"), budget)),
+        ProductionTripwire("a model by its branch", revision, (_service(source="hf://owner/name"), budget)),
+    )
+
+
+def _service(replicas: int = 2, image: str = _IMAGE_BY_DIGEST, source: str = "") -> Manifest:
+    container: dict[str, Any] = {"name": "kserve-container", "image": image, "args": ["--model=/mnt/models"]}
+    if source:
+        container["env"] = [{"name": "STORAGE_URI", "value": source}]
+    predictor = {"minReplicas": replicas, "containers": [container]}
+    annotations = {"serving.kserve.io/deploymentMode": "Standard", "serving.kserve.io/autoscalerClass": "none"}
+    return _manifest(
+        "serving.kserve.io/v1beta1", "InferenceService", {"predictor": predictor}, {"annotations": annotations}
+    )
+
+
+def _budget(bound: dict[str, Any], pods: dict[str, str] | None = None) -> Manifest:
+    selector = {"matchLabels": _PODS if pods is None else pods}
+    return _manifest("policy/v1", "PodDisruptionBudget", {"selector": selector, **bound}, {})
+
+
+def _manifest(api_version: str, kind: str, spec: dict[str, Any], metadata: dict[str, Any]) -> Manifest:
+    named = {"name": TRIPWIRE_PREFIX, "namespace": TRIPWIRE_PREFIX, **metadata}
+    value = {"apiVersion": api_version, "kind": kind, "metadata": named, "spec": spec}
+    return Manifest("tripwire.yaml", value, Document(value, {(): 1}))
+
 
 GATE = "production"
 _REPLICAS, _BUDGET, _DIGEST, _REVISION, _REMOVAL = PRODUCTION_RULES
@@ -173,7 +236,7 @@ def judge_service(
 
     `runtimes`: the known serving runtimes. `elsewhere` gives a ClusterServingRuntime outside of the objects by name.
     """
-    budgets = [one for one in objects if (one.group, one.kind) == disruption_budgets.KIND]
+    budgets = [one for one in objects if (one.group, one.kind) == scaling.KIND]
     read = pods_of_objects([one.value for one in objects], runtimes)
     for manifest, pods in zip(objects, read, strict=True):
         if not _is_service(manifest):
@@ -229,13 +292,13 @@ class _Judgement:
                 spec
                 for one in budgets
                 if one.namespace == self.manifest.namespace
-                and disruption_budgets.selects(spec := mapping(one.value.get("spec"), "spec"), labels)
+                and scaling.selects(spec := mapping(one.value.get("spec"), "spec"), labels)
             ]
             if len(selecting) > 1:
                 told = f"{len(selecting)} PodDisruptionBudgets select the pods of its {pods.part}: no node can drain"
                 self.say(_BUDGET, at, told, "Keep one of them.")
                 return
-            kept = disruption_budgets.pods_kept(selecting[0], fewest) if selecting else 0
+            kept = scaling.pods_kept(selecting[0], fewest) if selecting else 0
         except ValueError as error:
             self.say(_BUDGET, at, f"its PodDisruptionBudget cannot be read: {error}", _BUDGET_FIX)
             return

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neuroscale.core import tools
+from neuroscale.core import tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import Path as FieldPath
@@ -48,7 +48,7 @@ class SchemaCheck(GateCheck):
     beside = True
 
     def evaluate(self, run: Run) -> Evaluation:
-        return evaluate_schemas(run.applied, run.schemas(), tools.find("kubeconform"), run.folder / "schema")
+        return evaluate_schemas(run.applied, run.schemas(), tool_cache.find("kubeconform"), run.folder / "schema")
 
 
 def evaluate_schemas(manifests: Sequence[Manifest], schemas: SchemaSet, kubeconform: Path, folder: Path) -> Evaluation:

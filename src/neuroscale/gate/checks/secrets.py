@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neuroscale.core import tools
+from neuroscale.core import tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.units import MIB
 from neuroscale.gate.check import Evaluation, GateCheck, file_finding
@@ -71,7 +71,7 @@ class SecretsCheck(GateCheck):
     beside = True
 
     def evaluate(self, run: Run) -> Evaluation:
-        return evaluate_secrets(run.subject.texts(), tools.find("gitleaks"), run.folder / "secrets")
+        return evaluate_secrets(run.subject.texts(), tool_cache.find("gitleaks"), run.folder / "secrets")
 
 
 def evaluate_secrets(texts: Iterable[Text], gitleaks: Path, folder: Path) -> Evaluation:

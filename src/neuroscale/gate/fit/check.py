@@ -1,31 +1,119 @@
 """The fit check: vLLM accepts the command that a pod runs, and the model fits the accelerator that the pod asks for.
 
 It reads manifests, rendered here or not. A notice at the place says what it cannot judge.
+
+Compares the model labels of an object with the facts of the model that its servers run.
+
+Showback weights costs by `active-param-ratio`, and people read the other two. The policy model-labels says whether the
+three agree with each other.
+
+Judges the fit of services that the gate renders anew, because a change alters what they are rendered from.
+
+Judges the fit by a change's own catalog and settings, beside the fit by those of the base.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neuroscale.core.errors import InputError, UntrustedError
-from neuroscale.gate.check import Evaluation, GateCheck
+from neuroscale.core.yaml_io import Path
+from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, manifest_finding
 from neuroscale.gate.fit.judgement import GATE, NOT_JUDGED, Judged, judge_container
-from neuroscale.gate.fit.known_models import Knowledge, read_knowledge
-from neuroscale.gate.fit.model_labels import wrong_labels
+from neuroscale.gate.fit.known_models import Knowledge, KnownModel, read_knowledge
 from neuroscale.gate.fit.model_revisions import loose_findings, must_be_caught
 from neuroscale.gate.fit.read_only_root import Excepting, RootExceptions, root_findings
 from neuroscale.gate.fit.tripwires import Tripwire, tripwires
 from neuroscale.gate.fit.vllm_containers import Found, VllmContainer
 from neuroscale.gate.fit.vllm_pods import servers
-from neuroscale.gate.verdict import Finding
-from neuroscale.manifests.objects import Manifest
+from neuroscale.gate.merged_change import touches_rendering
+from neuroscale.gate.verdict import Finding, Severity
+from neuroscale.manifests.objects import ARCHITECTURE, RATIO, TOTAL, Manifest
+from neuroscale.rendering.scaffolder.skeleton_values import parameters_label, ratio_label
 from neuroscale.repo.layout import CATALOG, SETTINGS
 
 if TYPE_CHECKING:
     from neuroscale.gate.run_state import Run
+
+
+RULE = "model-labels"
+_PLACES: tuple[Path, ...] = (
+    ("metadata", "labels"),
+    ("spec", "labels"),  # those of an LLMInferenceService's pods
+    ("spec", "template", "metadata", "labels"),
+    ("spec", "jobTemplate", "spec", "template", "metadata", "labels"),
+)
+_NUMBER = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)([MBT])")
+_RATIO = re.compile(r"[01](?:\.[0-9]{1,12})?")
+_UNITS = {"M": 10**6, "B": 10**9, "T": 10**12}
+_LEEWAY = 1.25
+"""How far a label may be from the nearest figure: publishers round, and count embeddings or not."""
+
+
+def wrong_labels(gate: str, servers: Sequence[tuple[VllmContainer, KnownModel | None]]) -> Iterator[Finding]:
+    """A finding for each label that fits none of the models of its object.
+
+    An object with a server whose model is not known is not judged. The labels of an InferenceService describe the
+    service, and not its canaries.
+    """
+    by_object: dict[int, list[tuple[VllmContainer, KnownModel | None]]] = {}
+    for server, model in servers:
+        if not server.description and "canary" not in server.at:
+            by_object.setdefault(id(server.manifest), []).append((server, model))
+    for group in by_object.values():
+        models = [model for _, model in group if model is not None]
+        if len(models) == len(group):
+            yield from _of_object(gate, group[0][0].manifest, models)
+
+
+def _of_object(gate: str, manifest: Manifest, models: Sequence[KnownModel]) -> Iterator[Finding]:
+    facts = models[0].facts
+    right = {
+        ARCHITECTURE: facts.kind,
+        RATIO: ratio_label(facts.kind, facts.active_params / facts.total_params),
+        TOTAL: parameters_label(facts.total_params),
+    }
+    for place in _PLACES:
+        labels = _at(manifest.value, place)
+        for name, value in right.items():
+            text = labels.get(name)
+            if text is None or any(_fits(name, str(text), model) for model in models):
+                continue
+            told = f"the label {name} is {str(text)!r:.80}, and that of {models[0].entry.name} is {value}"
+            yield manifest_finding(gate, RULE, manifest, (*place, name), told, f'Write "{value}".')
+
+
+def _fits(name: str, text: str, model: KnownModel) -> bool:
+    facts, published = model.facts, model.entry.parameters
+    if name == ARCHITECTURE:
+        return text not in ("moe", "dense") or text == facts.kind
+    totals = [facts.total_params, facts.total_params + facts.tower_params]
+    active = [facts.active_params, facts.active_params_without_embedding]
+    if published.published_total:
+        totals.append(published.published_total)
+    if published.published_active:
+        active.append(published.published_active)
+    if name == TOTAL:
+        number = _NUMBER.fullmatch(text)
+        return number is None or _near(float(number[1]) * _UNITS[number[2]], min(totals), max(totals))
+    # The policies say which ratios are valid, and that a dense model's is 1.
+    if facts.kind == "dense" or not _RATIO.fullmatch(text):
+        return True
+    return _near(float(text), min(active) / max(totals), max(active) / min(totals))
+
+
+def _near(value: float, least: float, most: float) -> bool:
+    return least / _LEEWAY <= value <= most * _LEEWAY
+
+
+def _at(value: Any, place: Path) -> Mapping[str, Any]:
+    for part in place:
+        value = value.get(part) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
 
 
 class FitCheck(GateCheck):
@@ -117,3 +205,44 @@ def not_shown(findings: Sequence[Finding]) -> Iterator[str]:
     if places:
         shown = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
         yield f"Fit: parts of vLLM commands that the files or the catalog do not show (see the notices), at {shown}."
+
+
+class RenderedAnewFitCheck(GateCheck):
+    """Whether they fit by the change's facts: the base may lack the facts that the change brings or corrects."""
+
+    name = "effects-fit"
+    title = "Fit of services, rendered again"
+
+    def left_out(self, run: Run) -> LeftOut | None:
+        # If the platform cannot be read, the check that renders reports it.
+        if run.change is None or run.platform is None or not touches_rendering(run.change):
+            return LeftOut()
+        return None
+
+    def evaluate(self, run: Run) -> Evaluation:
+        platform = run.platform
+        if platform is None:
+            raise UntrustedError("there is no platform whose facts could judge.")
+        seen = evaluate_fit(run.servers, run.runtimes, lambda: Knowledge(platform.catalog, platform.settings))
+        # Notices on plans that the planner has just made concern only those who request such a service.
+        kept = tuple(one for one in seen.findings if one.severity is Severity.ERROR or one.rule == NOT_JUDGED)
+        return replace(seen, findings=kept)
+
+
+class ChangedFactsFitCheck(GateCheck):
+    """The findings by the change's own facts that the base's facts do not give."""
+
+    name = f"{FitCheck.name}-of-head"
+    title = "Fit by the facts of the change"
+
+    def left_out(self, run: Run) -> LeftOut | None:
+        return None if run.change is not None and run.change.touches(CATALOG, SETTINGS) else LeftOut()
+
+    def evaluate(self, run: Run) -> Evaluation:
+        by_the_base = run.result(FitCheck.name)
+        if by_the_base is None:
+            raise UntrustedError("the fit by the facts of the base was not judged before it.")
+        excepting = RootExceptions(run).applied
+        seen = evaluate_fit(run.manifests, run.runtimes, lambda: read_knowledge(run.after), excepting)
+        known = set(by_the_base.findings)
+        return replace(seen, findings=tuple(one for one in seen.findings if one not in known))

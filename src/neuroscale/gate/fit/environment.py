@@ -1,11 +1,30 @@
-"""Finds values of environment variables that make vLLM (release 0.32) end at its start."""
+"""Finds values of environment variables that make vLLM (release 0.32) end at its start.
+
+Reads the serving runtimes that the platform itself gives every cluster.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 
-from neuroscale.gate.fit.container_faults import ContainerFault
-from neuroscale.manifests.cpu_memory import CACHE_SPACE, cache_space
+from neuroscale.gate.fit.vllm_containers import ContainerFault
+from neuroscale.manifests.objects import Manifest
+from neuroscale.manifests.pod_resources import CACHE_SPACE, cache_space
+from neuroscale.manifests.serving_runtimes import runtimes_below
+from neuroscale.repo.layout import RUNTIMES
+from neuroscale.repo.snapshot import Snapshot
+
+
+def runtimes_of(snapshot: Snapshot) -> Callable[[str], Manifest | None]:
+    """A function that gives a runtime by its name, or None if it does not exist. It reads them at its first call."""
+
+    @cache
+    def known() -> dict[str, Manifest]:
+        return {one.name: one for one in runtimes_below(snapshot, RUNTIMES)}
+
+    return lambda name: known().get(name)
+
 
 ENV = ("env",)
 """The field of a container that holds its variables."""

@@ -9,25 +9,33 @@ from dataclasses import dataclass, replace
 from neuroscale.core.units import GIB
 from neuroscale.core.yaml_io import Path
 from neuroscale.gate.check import manifest_finding
-from neuroscale.gate.fit.container_faults import ContainerFault
 from neuroscale.gate.fit.environment import ENV, PORT, PORT_SERVICE, check_devices, check_values, hidden_values
-from neuroscale.gate.fit.host_memory import beyond_limit, check_host_memory
 from neuroscale.gate.fit.known_models import Knowledge, KnownModel, KnownPlace, UnknownError
-from neuroscale.gate.fit.mounted_buckets import check_buckets
-from neuroscale.gate.fit.probe_times import check_end, check_least_start, check_start, waits_for
 from neuroscale.gate.fit.reachability import (
     REACHED_BY,
     check_command_ends,
+    check_end,
     check_keyless,
+    check_least_start,
     check_reach,
+    check_start,
     untold_variables,
+    waits_for,
 )
-from neuroscale.gate.fit.vllm_containers import Unread, VllmContainer
-from neuroscale.gate.fit.volumes import READ, check_room, check_shared_memory
+from neuroscale.gate.fit.vllm_containers import ContainerFault, Unread, VllmContainer
+from neuroscale.gate.fit.volumes import (
+    READ,
+    beyond_limit,
+    check_buckets,
+    check_host_memory,
+    check_room,
+    check_shared_memory,
+)
 from neuroscale.gate.verdict import Finding, Severity
-from neuroscale.manifests.cpu_memory import CACHE_SPACE, cache_space, hidden_cache_space, memory_limit
+from neuroscale.manifests.pod_resources import CACHE_SPACE, cache_space, hidden_cache_space, memory_limit
 from neuroscale.manifests.serving_runtimes import SERVING
 from neuroscale.planning.fit import Fit, fit, uncounted
+from neuroscale.planning.fit.messages import more_room
 from neuroscale.planning.startup import startup
 from neuroscale.vllm.argument_problems import ProblemKind
 from neuroscale.vllm.arguments import Parsed, parse_arguments
@@ -267,7 +275,7 @@ class _Judgement:
             told = next((text for text in result.reasons if text.startswith("Tight")), result.reasons[0])
             told = f"{model.entry.name} on {place.device.name}. {told}"
             if not any(one.told in told for one in missing):  # which a notice of its own says
-                self._say("tight", size, told, _tight(result), notice=True)
+                self._say("tight", size, told, more_room(result), notice=True)
         if arguments.cpu_offload_gib and result.seconds_per_step != 0.0 and result.verdict != "refused":
             told = next(text for text in result.reasons if text.startswith("Part of the weights lies in host memory"))
             fix = "Where people wait for answers, remove it and choose an accelerator that holds the weights."
@@ -389,12 +397,3 @@ class _Judgement:
         self.findings.append(
             manifest_finding(GATE, rule, manifest, path, told, fix, subject=self.server.subject, severity=severity)
         )
-
-
-def _tight(result: Fit) -> str:
-    if result.close == "held":
-        return "Leave other programs more of the memory: lower --gpu-memory-utilization."
-    sure = result.context_band[0]
-    if not result.band_known or sure < 1:
-        return "Leave more room: lower --max-model-len or --max-num-seqs, and measure a start."
-    return f"Leave more room: lower --max-model-len (at most {sure:,} tokens surely fit) or --max-num-seqs."

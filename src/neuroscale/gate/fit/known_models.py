@@ -14,9 +14,8 @@ from neuroscale.core.errors import InputError
 from neuroscale.core.validation import same_but_owner
 from neuroscale.gate.fit.vllm_containers import VllmContainer
 from neuroscale.gate.platform_sources import PlatformSources
-from neuroscale.manifests.accelerator_labels import check_memory_label, named_cards
-from neuroscale.manifests.accelerators import find_accelerator
-from neuroscale.manifests.cpu_memory import usable_memory
+from neuroscale.manifests.accelerators import check_memory_label, find_accelerator, named_cards
+from neuroscale.manifests.pod_resources import usable_memory
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import Around, Choice, Device, Fit, choices, device, draft_method, with_draft
 from neuroscale.planning.replica_memory import served_facts

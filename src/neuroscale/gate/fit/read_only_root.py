@@ -15,7 +15,7 @@ from neuroscale.catalog import RuntimeEntry
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.yaml_io import Path
 from neuroscale.gate.check import manifest_finding
-from neuroscale.gate.checks.policy_exceptions import unneeded_exceptions, with_exceptions
+from neuroscale.gate.checks.policy import unneeded_exceptions, with_exceptions
 from neuroscale.gate.fit.known_models import Knowledge
 from neuroscale.gate.fit.vllm_containers import VllmContainer
 from neuroscale.gate.verdict import Finding

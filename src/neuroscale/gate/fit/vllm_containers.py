@@ -1,4 +1,7 @@
-"""Finds the containers of a pod that run vLLM."""
+"""Finds the containers of a pod that run vLLM.
+
+Defines `ContainerFault`: a fault of a container that is not in its command.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,18 @@ from neuroscale.manifests.objects import Manifest
 from neuroscale.manifests.pod_resources import Pod, mapping, read_pod, sequence
 from neuroscale.manifests.runtime_merge import filled
 from neuroscale.vllm.command import ServeCommand, serve_command
+
+
+@dataclass(frozen=True)
+class ContainerFault:
+    """A fault. `place`: its field within the container. `refused`: False for a notice."""
+
+    rule: str
+    place: Path
+    message: str
+    fix: str
+    refused: bool = True
+
 
 _INIT = "it runs vLLM before the pod's own containers, which start once it has ended"
 

@@ -2,24 +2,135 @@
 
 Kubernetes ends a pod whose emptyDir holds more than its sizeLimit, and one with `medium: Memory` is a file system of
 that size. Only a volume that is certainly too small is a finding.
+
+Compares a container's memory limit with what vLLM needs, and with the data that a command puts into host memory.
+
+Compares the user of a server with the options of the buckets that its pod mounts with Cloud Storage FUSE.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Any
 
 from neuroscale.core.units import GIB, MIB
-from neuroscale.gate.fit.container_faults import ContainerFault
-from neuroscale.gate.fit.known_models import KnownModel
-from neuroscale.manifests.pod_resources import mapping, sequence
+from neuroscale.gate.fit.known_models import KnownModel, KnownPlace
+from neuroscale.gate.fit.vllm_containers import ContainerFault
+from neuroscale.manifests.pod_resources import mapping, memory_limit, sequence
 from neuroscale.manifests.quantity import quantity
+from neuroscale.models.facts import ModelFacts
+from neuroscale.planning.fit.weights import rank_weights
+from neuroscale.planning.replica_memory import host_memory
 from neuroscale.vllm.arguments import Parsed
 from neuroscale.vllm.command import ServeCommand
-from neuroscale.vllm.parallel_sizes import pod_ranks, ranks
+from neuroscale.vllm.parallel_sizes import local_data_parallel, pod_ranks, ranks
+
+_LEAST = Decimal(GIB)
+
+
+def check_host_memory(
+    spec: Mapping[str, Any], model: KnownModel | None, place: KnownPlace | None
+) -> Iterator[ContainerFault]:
+    """A fault if the memory limit is too small for any vLLM; the advice is what a plan gives the model in that place.
+    Another check reports a limit that cannot be read.
+    """
+    try:
+        limit = memory_limit(spec)
+    except ValueError:
+        return
+    if limit is None or limit >= _LEAST:
+        return
+    told = f"the container may use {limit / MIB:.0f} MiB of memory, and vLLM alone takes 1 GiB or more: it is killed"
+    fix = "Raise the memory limit to what the model needs while it loads: neuroscale plan computes it."
+    if model is not None and place is not None:
+        accelerator = place.place.accelerator
+        planned = host_memory(model.entry, accelerator, place.place.count).gib
+        fix = f"Raise the memory limit to {planned}Gi, as a plan gives {model.entry.name} on {accelerator.title}."
+    yield ContainerFault("host-memory", ("resources",), told, fix)
+
+
+def beyond_limit(parsed: Parsed, facts: ModelFacts, spec: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The argument's name and a sentence, if the weights and the KV cache that it offloads exceed the memory limit of
+    the one container in a pod's `spec`. None if they do not, if there is no limit, or if the limit cannot be read,
+    which another check reports."""
+    try:
+        limited = memory_limit(spec)
+    except ValueError:
+        return None
+    if limited is None:
+        return None
+    limit = float(limited) / GIB
+    weights = rank_weights(facts, parsed.arguments.in_range()).offloaded * pod_ranks(parsed) / GIB
+    size = parsed.values.get("kv_offloading_size")
+    cache = float(size) * local_data_parallel(parsed) if isinstance(size, int | float) else 0.0
+    if weights + cache <= limit:
+        return None
+    dest = "cpu_offload_gb" if weights >= cache else "kv_offloading_size"
+    told = (
+        f"{weights + cache:.2f} GiB of weights or KV cache are put into host memory, and the container may use "
+        f"{limit:.2f} GiB of it: the gate cannot judge whether it is killed"
+    )
+    return dest, told
+
+
+DRIVER = "gcsfuse.csi.storage.gke.io"
+
+
+def check_buckets(spec: Mapping[str, Any]) -> Iterator[ContainerFault]:
+    """A notice for each bucket that belongs to another user than the server's. `spec`: a pod's, with one container.
+
+    A FUSE mount belongs to root unless its options name a user. The image's own user is not known here, so a server
+    without `runAsUser` gets no notice. The schema check finds fields of a wrong type, which are left out here.
+    """
+    container = _fields(spec["containers"][0])
+    users = [_fields(one.get("securityContext")).get("runAsUser") for one in (container, spec)]
+    user = next((one for one in users if one is not None), None)
+    if not isinstance(user, int) or user == 0:
+        return
+    buckets: dict[str, set[str]] = {}
+    for volume in map(_fields, _items(spec.get("volumes"))):
+        name, driven = volume.get("name"), _fields(volume.get("csi"))
+        if isinstance(name, str) and driven.get("driver") == DRIVER:
+            options = _fields(driven.get("volumeAttributes")).get("mountOptions")
+            buckets[name] = {one.strip() for one in str(options or "").split(",")}
+    for index, mount in enumerate(map(_fields, _items(container.get("volumeMounts")))):
+        name = mount.get("name")
+        options = buckets.get(name) if isinstance(name, str) else None
+        if options is None or f"uid={user}" in options or _readable(options):
+            continue
+        named = next((one for one in sorted(options) if one.startswith("uid=")), "")
+        whose = f"the user of {named}" if named else "root, since its mountOptions name no uid"
+        told = f"the server runs as user {user}, and the bucket of the volume {name} belongs to {whose}"
+        yield ContainerFault(
+            "mounted-bucket",
+            ("volumeMounts", index),
+            f"{told}: it may not be allowed to read the files",
+            f"Add uid={user} and the gid of its group to mountOptions of the volume's volumeAttributes.",
+            refused=False,
+        )
+
+
+def _fields(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _items(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _readable(options: Iterable[str]) -> bool:
+    """Whether the options say that everybody may read the files and enter the folders."""
+    modes = {
+        key.replace("_", "-"): int(value, 8)
+        for key, _, value in (one.partition("=") for one in options)
+        if re.fullmatch(r"[0-7]{3,4}", value)
+    }
+    return modes.get("file-mode", 0) & 0o4 == 0o4 and modes.get("dir-mode", 0) & 0o5 == 0o5
+
 
 READ = ("download_dir", "distributed_executor_backend", "load_format", "tensor_parallel_size", "pipeline_parallel_size")
 """Arguments that decide which files vLLM writes, and where."""

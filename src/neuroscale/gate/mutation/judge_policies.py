@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from neuroscale.core import tools
+from neuroscale.core import tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import dump, flow
@@ -235,7 +235,16 @@ def _ask(
     resources = folder / "resources.yaml"
     resources.write_text("".join(f"---\n{flow(one)}\n" for one in part))
     run = run_tool(
-        [tools.find("kyverno"), "apply", *files, "--resource", resources, "--policy-report", "--output-format", "json"],
+        [
+            tool_cache.find("kyverno"),
+            "apply",
+            *files,
+            "--resource",
+            resources,
+            "--policy-report",
+            "--output-format",
+            "json",
+        ],
         folder=folder,
         timeout=120 + 0.05 * len(part) * len(files),
         statuses=frozenset({0, 1}),

@@ -10,13 +10,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
-from neuroscale.core import tools
+from neuroscale.core import tool_cache
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.gate.checks.judged_kinds import evaluate_kinds
 from neuroscale.gate.checks.kyverno import Batch, KyvernoResult, reference
-from neuroscale.gate.checks.policy import applicable
-from neuroscale.gate.checks.policy_tripwires import ask_with_tripwires, tripwire_of
+from neuroscale.gate.checks.policy import applicable, ask_with_tripwires, tripwire_of
 from neuroscale.gate.checks.schema import evaluate_schemas
 from neuroscale.gate.mutation.mutant import Mutant
 from neuroscale.manifests.objects import Manifest, read_manifests
@@ -101,7 +100,7 @@ _Read = dict[str, tuple[Mutant, Manifest]]
 
 def _by_form(read: _Read, found: dict[str, Judged], policy_set: PolicySet, schemas: SchemaSet, folder: Path) -> None:
     manifests = [manifest for _, manifest in read.values()]
-    checked = evaluate_schemas(manifests, schemas, tools.find("kubeconform"), folder / "schema")
+    checked = evaluate_schemas(manifests, schemas, tool_cache.find("kubeconform"), folder / "schema")
     kinds, _ = evaluate_kinds(manifests, policy_set.policies, schemas, strict=True)
     for stage, evaluation in ((Stage.SCHEMA, checked), (Stage.KINDS, kinds)):
         for finding in evaluation.findings:
@@ -163,7 +162,7 @@ def _answers(
     needed = {id(one): one for one in (tripwire_of(policy, policy_set.tripwires, schemas) for policy in policies)}
     batch = Batch(tuple(policies), tuple(needed.values()), mine)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    answers = ask_with_tripwires(batch, pairs, schemas, tools.find("kyverno"), folder)
+    answers = ask_with_tripwires(batch, pairs, schemas, tool_cache.find("kyverno"), folder)
     names: Mapping[tuple[str, str, str, str], str] = {reference(manifest): manifest.name for manifest in mine}
     return {(policy, names[ref]): answer for (policy, ref), answer in answers.items() if ref in names}
 

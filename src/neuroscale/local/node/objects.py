@@ -1,12 +1,26 @@
-"""Reads and formats values of Kubernetes objects for several parts of the node."""
+"""Reads and formats values of Kubernetes objects for several parts of the node.
+
+Writes the node's events about a pod, which `kubectl describe` shows.
+
+Defines the error of a container that waits, in a kubelet's terms.
+
+Gives addresses to pods. A pod has `10.127.A.B`; its process listens on the loopback address `127.127.A.B`.
+
+Kubernetes does not accept a loopback address for a pod, and a process of this machine cannot have another of its own.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import math
+import secrets
+import threading
+from collections.abc import Collection
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from neuroscale.kube.client import Object
+from neuroscale.kube.client import Cluster, Identity, KubernetesError, Object
 from neuroscale.manifests.quantity import quantity
 
 
@@ -42,3 +56,102 @@ def amount(container: Object, kind: str, resource: str) -> Decimal | None:
 def rounded_up(value: Decimal) -> int:
     """The smallest whole number that is not less."""
     return math.ceil(value)
+
+
+COMPONENT = "kubelet"
+_REMEMBERED = 200
+
+
+class Events:
+    """Writes events. A repeated event is counted, not written again; one that cannot be written is dropped."""
+
+    def __init__(self, cluster: Cluster, node: str) -> None:
+        self._cluster = cluster
+        self._node = node
+        self._known: dict[tuple[str, str, str], tuple[str, int]] = {}
+        self._lock = threading.Lock()
+
+    def tell(self, pod: Object, reason: str, message: str, now: float, *, container: str = "") -> None:
+        """Write an event. `reason` is the kubelet's; an unusual one becomes a warning. `now` in seconds since 1970."""
+        metadata = pod["metadata"]
+        key = (metadata["uid"], reason, message)
+        with self._lock:
+            name, count = self._known.get(key, ("", 0))
+        moment = timestamp(now)
+        with contextlib.suppress(KubernetesError):
+            if name:
+                identity = Identity("v1", "Event", metadata["namespace"], name)
+                self._cluster.merge(identity, {"count": count + 1, "lastTimestamp": moment})
+            else:
+                name = f"{metadata['name']}.{secrets.token_hex(8)}"
+                self._cluster.create(self._event(pod, name, reason, message, moment, container))
+            with self._lock:
+                while len(self._known) >= _REMEMBERED:
+                    del self._known[next(iter(self._known))]
+                self._known[key] = name, count + 1
+
+    def _event(self, pod: Object, name: str, reason: str, message: str, moment: str, container: str) -> Object:
+        metadata = pod["metadata"]
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": metadata["namespace"]},
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": metadata["namespace"],
+                "name": metadata["name"],
+                "uid": metadata["uid"],
+                **({"fieldPath": f"spec.containers{{{container}}}"} if container else {}),
+            },
+            "reason": reason,
+            "message": message[:1024],
+            "type": "Normal" if reason in _USUAL else "Warning",
+            "source": {"component": COMPONENT, "host": self._node},
+            "reportingComponent": COMPONENT,
+            "reportingInstance": self._node,
+            "firstTimestamp": moment,
+            "lastTimestamp": moment,
+            "count": 1,
+        }
+
+
+_USUAL = frozenset(("Pulled", "Created", "Started", "Killing"))
+
+
+PULL_FAILED, PULL_BACK_OFF = "ErrImagePull", "ImagePullBackOff"
+CONFIGURATION, CREATION = "CreateContainerConfigError", "CreateContainerError"
+
+
+class WaitingError(Exception):
+    """A container cannot be started now. `reason` is the kubelet's, `message` a sentence or more."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+        self.message = message
+
+
+_POD, _LOOPBACK = "10.127.", "127.127."
+_LAST = 254
+
+
+def address_of(uid: str, taken: Collection[str]) -> str:
+    """The address of a pod: the same one as long as no other pod has it."""
+    number = int(hashlib.sha256(uid.encode()).hexdigest(), 16) % (_LAST * _LAST)
+    for offset in range(_LAST * _LAST):
+        third, fourth = divmod((number + offset) % (_LAST * _LAST), _LAST)
+        found = f"{_POD}{third + 1}.{fourth + 1}"
+        if found not in taken:
+            return found
+    raise RuntimeError("every address of a pod is taken")
+
+
+def is_address(text: str) -> bool:
+    """Whether the text is the address of a pod."""
+    return text.startswith(_POD)
+
+
+def loopback(address: str) -> str:
+    """The address on which the process of the pod with that address listens."""
+    return _LOOPBACK + address.removeprefix(_POD)

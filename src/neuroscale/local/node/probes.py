@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 import httpx
 
 from neuroscale.kube.client import Object
-from neuroscale.local.node.waiting_error import CREATION, WaitingError
+from neuroscale.local.node.objects import CREATION, WaitingError
 
 Kind = Literal["startup", "readiness", "liveness"]
 KINDS: Final[tuple[Kind, ...]] = ("startup", "readiness", "liveness")

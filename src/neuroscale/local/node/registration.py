@@ -1,4 +1,7 @@
-"""Registers the node as an object of the cluster, and keeps up its heartbeat."""
+"""Registers the node as an object of the cluster, and keeps up its heartbeat.
+
+Holds the facts that all pods of the local node share.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import platform
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +18,31 @@ import psutil
 
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
-from neuroscale.local.node.objects import now_precisely, timestamp
+from neuroscale.local.node.container import Keeper
+from neuroscale.local.node.launch import LocalVllm
+from neuroscale.local.node.objects import Events, now_precisely, timestamp
+from neuroscale.local.node.probes import Prober
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The facts that all pods of the node share. `folder` holds one folder for each pod; `cpu` in cores, `memory` in
+    bytes. `root_problem`: why no process here gets a read-only root file system, "" if it can have one.
+    """
+
+    name: str
+    host: str
+    cpu: int
+    memory: int
+    folder: Path
+    cluster: Cluster
+    keeper: Keeper
+    server: Callable[[], LocalVllm]
+    events: Events
+    prober: Prober
+    say: Callable[[str], None]
+    root_problem: str = ""
+
 
 LEASE_SECONDS = 40
 _LEASES = "kube-node-lease"

@@ -10,31 +10,42 @@ that read another layer's cache. Both at the versions that defaults.json and req
 
 from __future__ import annotations
 
-from neuroscale.models.families.cohere import cohere, cohere2
-from neuroscale.models.families.decoder import Decoder, Family
-from neuroscale.models.families.deepseek import deepseek, dots1, glm4_moe_lite
-from neuroscale.models.families.deepseek_v4 import deepseek_v4
-from neuroscale.models.families.ernie import ernie, ernie_moe
+from neuroscale.models.families.common import Decoder, Family, estimated
+from neuroscale.models.families.deepseek import deepseek, deepseek_v4, dots1, glm4_moe_lite, kimi_linear
 from neuroscale.models.families.gemma import gemma, gemma2, gemma3, gemma3n, gemma4
-from neuroscale.models.families.glm import glm, glm4, glm4_moe
 from neuroscale.models.families.gpt_oss import gpt_oss
 from neuroscale.models.families.granite import granitemoe, granitemoehybrid
-from neuroscale.models.families.kimi_linear import kimi_linear
-from neuroscale.models.families.laguna import laguna
 from neuroscale.models.families.lfm2 import lfm2, lfm2_moe
-from neuroscale.models.families.llama import exaone4, hunyuan, llama, llama4, minicpm, seed_oss, stablelm
-from neuroscale.models.families.mamba import mamba, mamba2
-from neuroscale.models.families.mamba_mixed import falcon_h1, jamba
-from neuroscale.models.families.minimax import minimax_m2
-from neuroscale.models.families.mistral import mistral, mixtral
-from neuroscale.models.families.nemotron_h import nemotron_h
-from neuroscale.models.families.olmo import molmo, olmo, olmo2, olmo3, olmoe
-from neuroscale.models.families.phi import phi3, phimoe
-from neuroscale.models.families.qwen import qwen1, qwen2, qwen2_moe, qwen3, qwen3_moe
-from neuroscale.models.families.qwen_next import qwen3_5, qwen3_5_moe, qwen3_next
+from neuroscale.models.families.llama import (
+    cohere,
+    cohere2,
+    ernie,
+    ernie_moe,
+    exaone4,
+    glm,
+    glm4,
+    glm4_moe,
+    hunyuan,
+    laguna,
+    llama,
+    llama4,
+    minicpm,
+    minimax_m2,
+    mistral,
+    mixtral,
+    molmo,
+    olmo,
+    olmo2,
+    olmo3,
+    olmoe,
+    phi3,
+    phimoe,
+    seed_oss,
+    stablelm,
+)
+from neuroscale.models.families.mamba import falcon_h1, jamba, mamba, mamba2, nemotron_h, zamba2
+from neuroscale.models.families.qwen import qwen1, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, qwen3_next
 from neuroscale.models.families.two_matrices import apertus, arcee, falcon, nemotron, opt, starcoder2
-from neuroscale.models.families.unknown import estimated
-from neuroscale.models.families.zamba2 import zamba2
 
 __all__ = ["FAMILIES", "Decoder", "Family", "estimated"]
 

@@ -1,13 +1,47 @@
-"""Reads heads, windows, widths and experts for all families, and makes layers of them."""
+"""Reads heads, windows, widths and experts for all families, and makes layers of them.
+
+Describes the decoder of a language model, which a family builds from a config.json.
+
+Estimates a decoder of an unknown family.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from neuroscale.models.config_keys import MOST_LAYERS, Keys
-from neuroscale.models.families.decoder import Decoder
-from neuroscale.models.layers import Attention, Experts, LatentAttention, Layer, Mlp, Reach
+from neuroscale.models.layers import Attention, Experts, Extra, LatentAttention, Layer, Mlp, Reach
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """The text tower: its layers, and the tensors around them.
+
+    `extras`: tensors below `model.`. `predicting`: layers of multi-token prediction; a checkpoint numbers them after
+    the others, or has them below `predicting_at` without an embedding and an LM head of their own. `predicting_names`:
+    the names, below `predicting_at`, of the matrix that joins an embedding and the output, and of three norms.
+    `final_norm`: the names of the final norm's tensors. `estimated`: the layout is an assumption.
+    """
+
+    layers: tuple[Layer, ...]
+    hidden: int
+    experts: int = 0
+    experts_per_token: int = 0
+    extras: tuple[Extra, ...] = ()
+    predicting: tuple[Layer, ...] = ()
+    predicting_at: str = ""
+    predicting_names: tuple[str, ...] = ("fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
+    final_norm: tuple[str, ...] = ("norm.weight",)
+    lm_head_bias: bool = False
+    embedding_width: int | None = None
+    estimated: bool = False
+    notes: tuple[str, ...] = ()
+
+
+Family = Callable[[Keys], Decoder]
+"""Makes a decoder from the keys of a text tower. Raises InputError for a config that the family cannot have."""
+
 
 NORMS_AROUND = (
     "input_layernorm",
@@ -165,3 +199,27 @@ def mixed_decoder(
     )
     final = ("norm.weight", "norm.bias") if norm_bias else ("norm.weight",)
     return Decoder(layers, hidden_size(c), experts.count, experts.per_token, final_norm=final)
+
+
+def estimated(c: Keys) -> Decoder:
+    """A model with the plain keys of Llama, and of Mixtral, Qwen or DeepSeek for experts."""
+    gated = c.text("hidden_act") not in ("relu", "relu2", "squared_relu", "gelu", "gelu_new", "gelu_fast")
+    attentions = attentions_of(
+        c,
+        bias=c.flag("attention_bias") or c.flag("qkv_bias") or c.flag("use_qkv_bias"),
+        norm="head" if c.flag("use_qk_norm") or c.flag("qk_layernorm") else "",
+    )
+    count = routed_experts(c)
+    if not count:
+        return replace(dense_decoder(c, attentions, Mlp(mlp_width(c), gated=gated)), estimated=True)
+    width = mlp_width(c, "moe_intermediate_size", "expert_intermediate_size", "intermediate_size")
+    wide = c.optional("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", low=0, high=2**22) or 0
+    shared_count = (
+        c.optional("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", low=0, high=2**10) or 0
+    )
+    wide = wide or shared_count * width
+    shared = Mlp(wide, block="shared_experts", group="shared_experts") if wide else None
+    experts = Experts(count, per_token(c, count), width, shared=shared, gated=gated)
+    leading = c.optional("first_k_dense_replace", "num_dense_layers", low=0) or 0
+    dense = Mlp(mlp_width(c)) if leading else None
+    return replace(mixed_decoder(c, attentions, experts, dense, lambda layer: layer < leading), estimated=True)

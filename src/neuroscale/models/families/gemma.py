@@ -7,6 +7,7 @@ from dataclasses import replace
 from neuroscale.models.config_keys import Keys
 from neuroscale.models.families.common import (
     NORMS_AROUND,
+    Decoder,
     attentions_of,
     dense_decoder,
     full_every,
@@ -18,7 +19,6 @@ from neuroscale.models.families.common import (
     reaches,
     routed_experts,
 )
-from neuroscale.models.families.decoder import Decoder
 from neuroscale.models.layers import Attention, Experts, Extra, Layer, Mlp
 
 

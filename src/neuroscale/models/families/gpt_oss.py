@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from neuroscale.models.config_keys import Keys
 from neuroscale.models.families.common import (
+    Decoder,
     head_shape,
     layer_count,
     mixed_decoder,
@@ -13,7 +14,6 @@ from neuroscale.models.families.common import (
     needed_experts,
     window_of,
 )
-from neuroscale.models.families.decoder import Decoder
 from neuroscale.models.layers import Attention, Experts
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from neuroscale.core.validation import shorten
 from neuroscale.models.config_keys import MOST_LAYERS, Keys
 from neuroscale.models.families.common import (
+    Decoder,
     attentions_of,
     head_shape,
     hidden_size,
@@ -17,7 +18,6 @@ from neuroscale.models.families.common import (
     per_token,
     routed_experts,
 )
-from neuroscale.models.families.decoder import Decoder
 from neuroscale.models.layers import Attention, Experts, Layer, Mlp
 from neuroscale.models.mixers import Mamba2
 

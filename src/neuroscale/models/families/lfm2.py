@@ -6,12 +6,12 @@ from neuroscale.core.validation import shorten
 from neuroscale.models.config_keys import MOST_LAYERS, Keys
 from neuroscale.models.families.common import (
     NAMES_W1_W3_W2,
+    Decoder,
     hidden_size,
     layer_count,
     mlp_width,
     needed_experts,
 )
-from neuroscale.models.families.decoder import Decoder
 from neuroscale.models.layers import Attention, Experts, Layer, Mlp
 from neuroscale.models.mixers import ShortConv
 

@@ -1,4 +1,21 @@
-"""Builds the decoders of Llama, and of the families that differ little from it."""
+"""Builds the decoders of Llama, and of the families that differ little from it.
+
+Builds the decoders of Mistral, Ministral and Mixtral.
+
+Builds the decoders of OLMo and Molmo.
+
+Builds the decoders of Phi 3 and 4.
+
+Builds the decoders of Command R and Command A.
+
+Builds the decoder of GLM 4.
+
+Builds the decoder of ERNIE 4.5.
+
+Builds the decoder of MiniMax.
+
+Builds the decoder of Laguna.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +23,216 @@ from dataclasses import replace
 
 from neuroscale.models.config_keys import MOST_LAYERS, Keys
 from neuroscale.models.families.common import (
+    NAMES_W1_W3_W2,
     NORMS_BEHIND,
+    Decoder,
     attentions_of,
     dense_decoder,
+    estimated,
     full_every,
+    half_width,
     head_shape,
     layer_count,
     mixed_decoder,
     mlp_width,
     needed_experts,
+    per_token,
+    reaches,
     routed_experts,
     window_of,
 )
-from neuroscale.models.families.decoder import Decoder
-from neuroscale.models.families.unknown import estimated
-from neuroscale.models.layers import Attention, Experts, Mlp
+from neuroscale.models.families.deepseek import CORRECTION, deepseek_experts, predicting_layers
+from neuroscale.models.layers import Attention, Experts, Layer, Mlp
+
+
+def mistral(c: Keys) -> Decoder:
+    """Mistral and Ministral: no biases; one window for all layers, or a list of layer types."""
+    return dense_decoder(c, attentions_of(c), Mlp(mlp_width(c)))
+
+
+def mixtral(c: Keys) -> Decoder:
+    """Mixtral."""
+    count, chosen = needed_experts(c)
+    experts = Experts(count, chosen, mlp_width(c), names=NAMES_W1_W3_W2, block="block_sparse_moe")
+    return mixed_decoder(c, attentions_of(c), experts, None)
+
+
+def olmo(c: Keys) -> Decoder:
+    """OLMo: its norms have no weights."""
+    bias = c.flag("attention_bias")
+    made = dense_decoder(c, attentions_of(c, bias=bias, output_bias=bias), Mlp(mlp_width(c)), ())
+    return replace(made, final_norm=())
+
+
+def olmo2(c: Keys) -> Decoder:
+    """OLMo 2: norms after the blocks, and over all queries and keys."""
+    bias = c.flag("attention_bias")
+    return dense_decoder(c, attentions_of(c, bias=bias, output_bias=bias, norm="all"), Mlp(mlp_width(c)), NORMS_BEHIND)
+
+
+def olmo3(c: Keys) -> Decoder:
+    """OLMo 3: as OLMo 2, with a window in three layers of four."""
+    bias = c.flag("attention_bias")
+    attentions = attentions_of(c, full_every(4), bias=bias, output_bias=bias, norm="all")
+    return dense_decoder(c, attentions, Mlp(mlp_width(c)), NORMS_BEHIND)
+
+
+def olmoe(c: Keys) -> Decoder:
+    """OLMoE."""
+    count, chosen = needed_experts(c)
+    bias = c.flag("attention_bias")
+    attentions = attentions_of(c, bias=bias, output_bias=bias, norm="all")
+    return mixed_decoder(c, attentions, Experts(count, chosen, mlp_width(c)), None)
+
+
+def molmo(c: Keys) -> Decoder:
+    """Molmo: `intermediate_size` counts gate and up together."""
+    norm = "all" if c.flag("attention_layer_norm") else ""
+    attentions = attentions_of(c, bias=c.flag("qkv_bias"), norm=norm)
+    return dense_decoder(c, attentions, Mlp(half_width(c)))
+
+
+def phi3(c: Keys) -> Decoder:
+    """Phi-3, Phi-3.5 and Phi-4: fused matrices."""
+    return dense_decoder(c, attentions_of(c, fused="qkv_proj"), Mlp(mlp_width(c), fused="gate_up_proj"))
+
+
+def phimoe(c: Keys) -> Decoder:
+    """Phi-3.5-MoE and its smaller copies: norms with biases, and a bias of the output matrix."""
+    count, chosen = needed_experts(c)
+    experts = Experts(count, chosen, mlp_width(c), names=NAMES_W1_W3_W2, block="block_sparse_moe")
+    bias = c.flag("attention_bias")
+    made = mixed_decoder(c, attentions_of(c, bias=bias, output_bias=bias), experts, None, norm_bias=True)
+    return replace(made, lm_head_bias=c.flag("lm_head_bias"))
+
+
+def cohere(c: Keys) -> Decoder:
+    """Command R: one norm a layer."""
+    bias = c.flag("attention_bias")
+    norm = "heads" if c.flag("use_qk_norm") else ""
+    attentions = attentions_of(c, bias=bias, output_bias=bias, norm=norm)
+    return dense_decoder(c, attentions, Mlp(mlp_width(c)), ("input_layernorm",))
+
+
+def cohere2(c: Keys) -> Decoder:
+    """Command R7B and Command A: a window in three layers of four, one token wider than its config says."""
+    bias = c.flag("attention_bias")
+    period = c.integer("sliding_window_pattern", low=1, default=4)
+    attentions = [
+        replace(attention, window=attention.window + 1 if attention.window else None)
+        for attention in attentions_of(c, full_every(period), bias=bias, output_bias=bias)
+    ]
+    return dense_decoder(c, attentions, Mlp(mlp_width(c)), ("input_layernorm",))
+
+
+def glm(c: Keys) -> Decoder:
+    """GLM-4-9B of the first layout."""
+    return dense_decoder(
+        c, attentions_of(c, bias=c.flag("attention_bias", True)), Mlp(mlp_width(c), fused="gate_up_proj")
+    )
+
+
+def glm4(c: Keys) -> Decoder:
+    """GLM-4-0414: norms before and after both blocks."""
+    norms = ("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm")
+    attentions = attentions_of(c, bias=c.flag("attention_bias", True))
+    return dense_decoder(c, attentions, Mlp(mlp_width(c), fused="gate_up_proj"), norms)
+
+
+def glm4_moe(c: Keys) -> Decoder:
+    """GLM-4.5 and its successors of that layout."""
+    count, _ = needed_experts(c)
+    experts = replace(deepseek_experts(c, count), full_router=True)
+    norm = "head" if c.flag("use_qk_norm") else ""
+    attentions = attentions_of(c, bias=c.flag("attention_bias"), norm=norm)
+    leading = c.optional("first_k_dense_replace", low=0) or 0
+    made = mixed_decoder(c, attentions, experts, Mlp(mlp_width(c)), lambda layer: layer < leading)
+    return replace(made, predicting=predicting_layers(c, Layer(attentions[-1], (experts,))))
+
+
+def ernie(c: Keys) -> Decoder:
+    """ERNIE 4.5, dense."""
+    bias = c.flag("use_bias")
+    return dense_decoder(c, attentions_of(c, bias=bias, output_bias=bias), Mlp(mlp_width(c), bias=bias))
+
+
+def ernie_moe(c: Keys) -> Decoder:
+    """ERNIE 4.5 with experts."""
+    count, chosen = needed_experts(c)
+    bias = c.flag("use_bias")
+    width = mlp_width(c, "moe_intermediate_size")
+    shared = c.optional("moe_num_shared_experts", low=0, high=2**10) or 0
+    experts = Experts(
+        count,
+        chosen,
+        width,
+        full_router=True,
+        correction="moe_statics.e_score_correction_bias",
+        shared=Mlp(width * shared, block="shared_experts", bias=bias, group="shared_experts") if shared else None,
+    )
+    first = c.optional("moe_layer_start_index", low=0) or 0
+    last = c.optional("moe_layer_end_index", low=-1)
+    last = layer_count(c) - 1 if last is None or last < 0 else last
+    interval = c.integer("moe_layer_interval", default=1)
+    return mixed_decoder(
+        c,
+        attentions_of(c, bias=bias, output_bias=bias),
+        experts,
+        Mlp(mlp_width(c), bias=bias),
+        lambda layer: not (first <= layer <= last and (layer + 1) % interval == 0),
+    )
+
+
+def minimax_m2(c: Keys) -> Decoder:
+    """MiniMax M2: full attention, norms over all queries and keys."""
+    count, chosen = needed_experts(c)
+    experts = Experts(
+        count,
+        chosen,
+        mlp_width(c),
+        names=NAMES_W1_W3_W2,
+        block="block_sparse_moe",
+        full_router=True,
+        correction="e_score_correction_bias",
+    )
+    return mixed_decoder(c, attentions_of(c, norm="all"), experts, None)
+
+
+def laguna(c: Keys) -> Decoder:
+    """Laguna: layers with different numbers of heads, a gate after attention, one shared expert."""
+    count, _ = needed_experts(c)
+    _, kv_heads, head_dim = head_shape(c)
+    kinds = reaches(c, full_every(1))
+    heads = c.integers("num_attention_heads_per_layer", low=1) or (c.shape("num_attention_heads"),) * len(kinds)
+    blocks = c.texts("mlp_layer_types", MOST_LAYERS) or ("dense", *("sparse",) * (len(kinds) - 1))
+    for key, told in (("num_attention_heads_per_layer", heads), ("mlp_layer_types", blocks)):
+        if len(told) < len(kinds):
+            raise c.problem(key, f"names {len(told)} layers of {len(kinds)}")
+    per_head = c.raw("gating") in (True, None, "per-head")
+    bias = c.flag("attention_bias")
+    attentions = [
+        Attention(
+            heads[layer],
+            kv_heads,
+            head_dim,
+            reach,
+            window,
+            bias=bias,
+            output_bias=bias,
+            norm="head",
+            gate=heads[layer] * (1 if per_head else head_dim),
+        )
+        for layer, (reach, window) in enumerate(kinds)
+    ]
+    shared = Mlp(mlp_width(c, "shared_expert_intermediate_size"), block="shared_experts", group="shared_experts")
+    experts = Experts(
+        count,
+        per_token(c, count),
+        mlp_width(c, "moe_intermediate_size"),
+        correction=CORRECTION,
+        shared=shared,
+    )
+    return mixed_decoder(c, attentions, experts, Mlp(mlp_width(c)), lambda layer: blocks[layer] == "dense")
 
 
 def llama(c: Keys) -> Decoder:

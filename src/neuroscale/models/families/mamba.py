@@ -1,14 +1,300 @@
-"""Builds the decoders of models that keep states alone: Mamba, Falcon Mamba and Mamba-2."""
+"""Builds the decoders of models that keep states alone: Mamba, Falcon Mamba and Mamba-2.
+
+Builds decoders with attention and Mamba: Falcon-H1 has both in each layer, Jamba one attention layer in eight.
+
+Builds the decoder of Zamba2: Mamba-2 in every layer, and one of a few shared blocks of attention before some.
+
+Builds the decoders of Nemotron-H and Nemotron-3. Each layer is one block: Mamba-2, attention, dense or experts.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from neuroscale.models.config_keys import Keys
-from neuroscale.models.families.common import hidden_size, layer_count
-from neuroscale.models.families.decoder import Decoder
-from neuroscale.models.layers import Layer
+from neuroscale.core.validation import shorten
+from neuroscale.models.config_keys import MOST_LAYERS, Keys
+from neuroscale.models.facts import Dtype
+from neuroscale.models.families.common import (
+    Decoder,
+    head_shape,
+    hidden_size,
+    layer_count,
+    mlp_width,
+    needed_experts,
+    per_token,
+)
+from neuroscale.models.layers import Attention, Experts, Extra, Layer, Mlp, SharedAttention
 from neuroscale.models.mixers import Mamba1, Mamba2, Mixer
+
+_NORMS = ("input_layernorm", "pre_ff_layernorm")
+
+
+def falcon_h1(c: Keys) -> Decoder:
+    """Falcon-H1: attention and Mamba-2 side by side in each layer."""
+    heads, kv_heads, head_dim = head_shape(c)
+    inner = c.optional("mamba_d_ssm") or c.integer("mamba_expand") * hidden_size(c)
+    states = c.integer("mamba_n_heads", high=2**16)
+    mixer = Mamba2(
+        inner,
+        states,
+        inner // states if c.raw("mamba_d_head") in ("auto", None) else c.integer("mamba_d_head", high=2**16),
+        c.integer("mamba_d_state", high=2**16),
+        c.integer("mamba_n_groups", high=2**16),
+        c.integer("mamba_d_conv", high=2**10),
+        conv_bias=c.flag("mamba_conv_bias", True),
+        bias=c.flag("mamba_proj_bias"),
+        norm=c.flag("mamba_rms_norm"),
+    )
+    layer = Layer(Attention(heads, kv_heads, head_dim), (Mlp(mlp_width(c), block="feed_forward"),), _NORMS, mixer=mixer)
+    return Decoder((layer,) * layer_count(c), hidden_size(c), final_norm=("final_layernorm.weight",))
+
+
+def jamba(c: Keys) -> Decoder:
+    """Jamba: Mamba, and attention in one layer of each period; models with experts have them in every other layer."""
+    hidden = hidden_size(c)
+    heads, kv_heads, head_dim = head_shape(c)
+    attention = Attention(heads, kv_heads, head_dim, turned=False)
+    rank = c.raw("mamba_dt_rank")
+    mixer = Mamba1(
+        c.integer("mamba_expand") * hidden,
+        c.integer("mamba_d_state", high=2**16),
+        math.ceil(hidden / 16) if rank in ("auto", None) else c.integer("mamba_dt_rank", high=2**16),
+        c.integer("mamba_d_conv", high=2**10),
+        conv_bias=c.flag("mamba_conv_bias", True),
+        bias=c.flag("mamba_proj_bias"),
+        norms=True,
+    )
+    dense: Mlp | Experts = Mlp(mlp_width(c), block="feed_forward")
+    count = c.integer("num_experts", high=2**16)
+    chosen = per_token(c, count) if count > 1 else 0
+    experts = Experts(count, chosen, mlp_width(c), block="feed_forward", router="router") if count > 1 else dense
+    every, place = c.integer("expert_layer_period"), c.integer("expert_layer_offset", low=0)
+    period, offset = c.integer("attn_layer_period"), c.integer("attn_layer_offset", low=0)
+    layers = []
+    for number in range(layer_count(c)):
+        layer = Layer(None, (experts if number % every == place else dense,), _NORMS, mixer=mixer)
+        layers.append(replace(layer, attention=attention, mixer=None) if number % period == offset else layer)
+    return Decoder(tuple(layers), hidden, count if chosen else 0, chosen, final_norm=("final_layernorm.weight",))
+
+
+_ZAMBA_KINDS = {"mamba": False, "linear_attention": False, "hybrid": True}
+_WITH_ATTENTION = (6, 12, 18, 24, 30, 36, 42, 47, 51)
+"""The layers with attention if the file does not list its layers (transformers' class)."""
+
+
+def zamba2(c: Keys) -> Decoder:
+    """Layers share `num_mem_blocks` blocks in turn, and each has adapters and a KV cache of its own."""
+    hidden = hidden_size(c)
+    heads = c.shape("num_attention_heads", high=2**16)
+    width = c.optional("intermediate_size", high=2**22) or 4 * hidden
+    blocks, rank = c.integer("num_mem_blocks", high=2**10), c.integer("adapter_rank", high=2**16)
+    inner = c.integer("mamba_expand") * hidden
+    states = c.integer("n_mamba_heads", high=2**16)
+    shared = SharedAttention(
+        heads,
+        heads,
+        2 * hidden // heads,
+        turned=c.flag("use_mem_rope"),
+        block="shared_transformer.self_attn",
+        adapter=rank,
+        adapts_attention=c.flag("use_shared_attention_adapter"),
+        mlp_width=width,
+    )
+    mixer = Mamba2(
+        inner,
+        states,
+        inner // states,
+        c.integer("mamba_d_state", high=2**16),
+        c.integer("mamba_ngroups", high=2**16),
+        c.integer("mamba_d_conv", high=2**10),
+        conv_bias=c.flag("use_conv_bias", True),
+        bias=c.flag("add_bias_linear"),
+    )
+    plain = Layer(None, (), ("input_layernorm",), mixer=mixer)
+    with_block = Layer(shared, (), ("input_layernorm",), mixer=mixer)
+    kinds = _with_attention(c)
+    first = [number for number, attends in enumerate(kinds) if attends][:blocks]
+    return Decoder(
+        tuple(with_block if attends else plain for attends in kinds),
+        hidden,
+        extras=tuple(one for number in first for one in _block(f"layers.{number}.", hidden, c)),
+        final_norm=("final_layernorm.weight",),
+    )
+
+
+def _with_attention(c: Keys) -> list[bool]:
+    count = layer_count(c)
+    names = c.texts("layers_block_type", MOST_LAYERS)
+    if names is None:
+        return [number in _WITH_ATTENTION for number in range(count)]
+    if len(names) != count:
+        raise c.problem("layers_block_type", f"names {len(names)} layers of {count}")
+    for name in names:
+        if name not in _ZAMBA_KINDS:
+            raise c.problem("layers_block_type", f"a layer of the kind {shorten(name)} is not known")
+    return [_ZAMBA_KINDS[name] for name in names]
+
+
+def _block(at: str, hidden: int, c: Keys) -> list[Extra]:
+    """A shared block: it reads the embedding beside the hidden values of a token."""
+    at, width = f"{at}shared_transformer.", c.optional("intermediate_size", high=2**22) or 4 * hidden
+    found = [
+        Extra(f"{at}self_attn.{name}", "attention", (2 * hidden, 2 * hidden), linear=True, sharding="split")
+        for name in ("q_proj", "k_proj", "v_proj")
+    ]
+    found += [
+        Extra(f"{at}self_attn.o_proj", "attention", (2 * hidden, hidden), linear=True, sharding="split"),
+        Extra(f"{at}feed_forward.gate_up_proj", "dense_mlp", (hidden, 2 * width), linear=True, sharding="split"),
+        Extra(f"{at}feed_forward.down_proj", "dense_mlp", (width, hidden), linear=True, sharding="split"),
+        Extra(f"{at}input_layernorm.weight", "norm", (2 * hidden,)),
+        Extra(f"{at}pre_ff_layernorm.weight", "norm", (hidden,)),
+    ]
+    if c.flag("add_bias_linear"):
+        found += [
+            Extra(f"{at}feed_forward.gate_up_proj.bias", "dense_mlp", (2 * width,), sharding="split"),
+            Extra(f"{at}feed_forward.down_proj.bias", "dense_mlp", (hidden,)),
+        ]
+    return found
+
+
+_NEMOTRON_KINDS = {
+    "M": "M",
+    "mamba": "M",
+    "linear_attention": "M",
+    "*": "*",
+    "attention": "*",
+    "full_attention": "*",
+    "-": "-",
+    "mlp": "-",
+    "E": "E",
+    "moe": "E",
+}
+"""The kind of a layer, by the letters of a pattern and by the words of older and newer lists."""
+
+
+def nemotron_h(c: Keys) -> Decoder:
+    """Nemotron-H, and Nemotron-3 with experts that compute in a smaller space (`moe_latent_size`)."""
+    kinds = _pattern(c)
+    experts = _experts(c) if "E" in kinds or "E" in _predicting(c) else None
+    made = {
+        "M": lambda: _layer(None, (), _mamba(c)),
+        "*": lambda: _layer(_attention(c), ()),
+        "-": lambda: _layer(
+            None,
+            (Mlp(mlp_width(c), ("", "up_proj", "down_proj"), gated=False, bias=c.flag("mlp_bias"), block="mixer"),),
+        ),
+        "E": lambda: _layer(None, (experts,) if experts else ()),
+    }
+    by_kind = {kind: made[kind]() for kind in sorted(set(kinds))}
+    guessing = tuple(by_kind.get(kind) or made[kind]() for kind in _predicting(c))
+    return Decoder(
+        tuple(by_kind[kind] for kind in kinds),
+        hidden_size(c),
+        experts.count if experts else 0,
+        experts.per_token if experts else 0,
+        predicting=guessing,
+        predicting_at="mtp.",
+        predicting_names=(*_JOINING, f"layers.{len(guessing) - 1}.final_layernorm"),
+        final_norm=("norm_f.weight",),
+    )
+
+
+_JOINING = "layers.0.eh_proj", "layers.0.enorm", "layers.0.hnorm"
+
+
+def _predicting(c: Keys) -> list[str]:
+    """The kinds of the layers that guess tokens, if the file has them (model_executor/models/nemotron_h_mtp.py)."""
+    if not (c.optional("num_nextn_predict_layers", low=0, high=100) or 0):
+        return []
+    said = c.text("mtp_hybrid_override_pattern") if c.written("mtp_hybrid_override_pattern") else ""
+    key = "mtp_hybrid_override_pattern" if said else "mtp_layers_block_type"
+    names = tuple(said) or c.texts(key, MOST_LAYERS) or ("*", "E")
+    for name in names:
+        if _NEMOTRON_KINDS.get(name) not in ("*", "E"):
+            raise c.problem(key, f"a layer of the kind {shorten(name)} cannot guess tokens")
+    return [_NEMOTRON_KINDS[name] for name in names]
+
+
+def _layer(attention: Attention | None, blocks: tuple[Mlp | Experts, ...], mixer: Mamba2 | None = None) -> Layer:
+    return Layer(attention, blocks, ("norm",), mixer=mixer)
+
+
+def _pattern(c: Keys) -> list[str]:
+    said = c.text("hybrid_override_pattern") if c.written("hybrid_override_pattern") else ""
+    key = "hybrid_override_pattern" if said else "layers_block_type"
+    names = tuple(said) or c.texts(key, MOST_LAYERS)
+    if not names:
+        raise c.problem("hybrid_override_pattern", "is missing, so that the kind of each layer is not known")
+    for name in names:
+        if name not in _NEMOTRON_KINDS:
+            raise c.problem(key, f"a layer of the kind {shorten(name)} is not known")
+    return [_NEMOTRON_KINDS[name] for name in names]
+
+
+def _attention(c: Keys) -> Attention:
+    heads, kv_heads, head_dim = head_shape(c)
+    window = c.optional("sliding_window", low=0) or None
+    return Attention(
+        heads,
+        kv_heads,
+        head_dim,
+        reach="sliding" if window else "full",
+        window=window,
+        turned=False,
+        block="mixer",
+    )
+
+
+def _mamba(c: Keys) -> Mamba2:
+    heads = c.integer("mamba_num_heads", high=2**16)
+    head_dim = c.integer("mamba_head_dim", high=2**16)
+    return Mamba2(
+        heads * head_dim,
+        heads,
+        head_dim,
+        c.integer("ssm_state_size", high=2**16),
+        c.integer("n_groups", "mamba_n_groups", high=2**16),
+        c.integer("conv_kernel", "mamba_d_conv", high=2**10),
+        conv_bias=c.flag("use_conv_bias", True),
+        bias=c.flag("use_bias"),
+        block="mixer",
+        dtype=_dtype(c),
+    )
+
+
+def _dtype(c: Keys) -> Dtype:
+    """The dtype of the state: float32 unless the file sets one (`NemotronHForCausalLMConfig` of vLLM's
+    model_executor/models/config.py)."""
+    said = c.text("mamba_ssm_cache_dtype", "float32")
+    if said not in ("bfloat16", "float16", "float32"):
+        raise c.problem("mamba_ssm_cache_dtype", f"{shorten(said)} is not bfloat16, float16 or float32")
+    return said  # type: ignore[return-value]
+
+
+def _experts(c: Keys) -> Experts:
+    count, chosen = needed_experts(c)
+    beside = c.optional("n_shared_experts", low=0) or 0
+    width = beside * (c.optional("moe_shared_expert_intermediate_size", low=0, high=2**22) or 0)
+    shared = (
+        Mlp(width, ("", "up_proj", "down_proj"), gated=False, block="shared_experts", group="shared_experts")
+        if width
+        else None
+    )
+    return Experts(
+        count,
+        chosen,
+        mlp_width(c, "moe_intermediate_size"),
+        ("", "up_proj", "down_proj"),
+        block="mixer",
+        # Kernels of Hopper and Blackwell read it in 16 bits (router/gate_linear.py of vLLM's fused_moe).
+        full_router=True,
+        correction="gate.e_score_correction_bias",
+        shared=shared,
+        gated=False,
+        latent=c.optional("moe_latent_size", high=2**20),
+        latent_names=("fc1_latent_proj", "fc2_latent_proj"),
+    )
 
 
 def mamba(c: Keys) -> Decoder:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from neuroscale.models.config_keys import Keys
-from neuroscale.models.families.common import attentions_of, dense_decoder, hidden_size, layer_count, mlp_width
-from neuroscale.models.families.decoder import Decoder
+from neuroscale.models.families.common import Decoder, attentions_of, dense_decoder, hidden_size, layer_count, mlp_width
 from neuroscale.models.layers import Attention, Extra, Mlp
 
 

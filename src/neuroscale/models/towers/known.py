@@ -1,17 +1,29 @@
-"""Lists the model types of towers with a known layout, and the model types with several towers that contain them."""
+"""Lists the model types of towers with a known layout, and the model types with several towers that contain them.
+
+Builds Pixtral's tower for images.
+
+Builds Llama 4's tower for images.
+
+Builds GLM-4V's tower for images.
+
+Builds the towers for images of CLIP, of SigLIP, and of Idefics 3 and SmolVLM.
+
+Builds InternVL's tower for images, in the layout of transformers and in the publisher's own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from neuroscale.models.config_keys import Keys
-from neuroscale.models.towers.clip import clip, idefics3, siglip
-from neuroscale.models.towers.gemma import gemma3n, gemma4, gemma4_unified
-from neuroscale.models.towers.gemma_sound import gemma3n_audio, gemma4_audio, gemma4_unified_audio
-from neuroscale.models.towers.glm import glm4v
-from neuroscale.models.towers.intern import intern_vit, internvl
-from neuroscale.models.towers.joining import (
+from neuroscale.models.towers.blocks import (
+    CLIP_BLOCK,
+    Block,
+    add_blocks,
+    add_norm,
+    add_projection,
+    height_and_width,
     join_aya,
     join_gemma3,
     join_gemma4,
@@ -22,11 +34,214 @@ from neuroscale.models.towers.joining import (
     join_llava,
     join_mistral3,
     join_paligemma,
+    layer_count,
+    patch_count,
+    size_of,
 )
-from neuroscale.models.towers.llama import llama4
-from neuroscale.models.towers.pixtral import pixtral
-from neuroscale.models.towers.qwen import qwen2, qwen2_5, qwen2_audio, qwen3
+from neuroscale.models.towers.gemma import (
+    gemma3n,
+    gemma3n_audio,
+    gemma4,
+    gemma4_audio,
+    gemma4_unified,
+    gemma4_unified_audio,
+)
+from neuroscale.models.towers.qwen import qwen2, qwen2_5, qwen2_audio, qwen3, qwen_patches
 from neuroscale.models.weights import Weights
+
+
+def pixtral(c: Keys, out: Weights, _: int) -> int:
+    """Pixtral, of Mistral."""
+    hidden, width = size_of(c, "hidden_size"), size_of(c, "intermediate_size")
+    at = "vision_tower."
+    rows, columns = height_and_width(c, "patch_size")
+    out.add(f"{at}patch_conv.weight", "vision", (hidden, size_of(c, "num_channels"), rows, columns))
+    add_norm(out, f"{at}ln_pre", "vision", hidden, bias=False)
+    block = Block(
+        ("attention.q_proj", "attention.k_proj", "attention.v_proj"),
+        "attention.o_proj",
+        ("feed_forward.gate_proj", "feed_forward.up_proj"),
+        "feed_forward.down_proj",
+        ("attention_norm", "ffn_norm"),
+        bias=False,
+        norm_bias=False,
+    )
+    add_blocks(out, block, f"{at}transformer.layers.", layer_count(c), (hidden, width))
+    return hidden
+
+
+def llama4(c: Keys, out: Weights, _: int) -> int:
+    """Llama 4, with the adapter after its layers."""
+    hidden, width = size_of(c, "hidden_size"), size_of(c, "intermediate_size")
+    at = "vision_model."
+    rows, columns = height_and_width(c, "patch_size")
+    out.add(f"{at}class_embedding", "vision", (hidden,))
+    out.add(f"{at}positional_embedding_vlm", "vision", (patch_count(c) + 1, hidden))
+    out.linear(f"{at}patch_embedding.linear", "vision", (size_of(c, "num_channels") * rows * columns, hidden), "split")
+    for name in ("layernorm_pre", "layernorm_post"):
+        add_norm(out, at + name, "vision", hidden)
+    block = Block(
+        ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        "self_attn.o_proj",
+        ("mlp.fc1",),
+        "mlp.fc2",
+        ("input_layernorm", "post_attention_layernorm"),
+    )
+    add_blocks(out, block, f"{at}model.layers.", layer_count(c), (hidden, width))
+    inner, outer = size_of(c, "projector_input_dim"), size_of(c, "projector_output_dim")
+    add_projection(out, f"{at}vision_adapter.mlp.fc1", (width, inner), bias=False, group="vision")
+    add_projection(out, f"{at}vision_adapter.mlp.fc2", (inner, outer), bias=False, group="vision")
+    return size_of(c, "vision_output_dim")
+
+
+def glm4v(c: Keys, out: Weights, _: int) -> int:
+    """GLM-4V and GLM-4.5V."""
+    hidden, given = size_of(c, "hidden_size"), size_of(c, "out_hidden_size")
+    width = size_of(c, "intermediate_size")
+    block = Block(
+        ("attn.qkv",),
+        "attn.proj",
+        ("mlp.gate_proj", "mlp.up_proj"),
+        "mlp.down_proj",
+        ("norm1", "norm2"),
+        bias=c.flag("attention_bias"),
+        output_bias=False,
+        mlp_bias=False,
+        norm_bias=False,
+    )
+    qwen_patches(c, out, hidden, size_of(c, "in_channels"), bias=True)
+    out.add("visual.embeddings.position_embedding.weight", "vision", (patch_count(c), hidden))
+    add_blocks(out, block, "visual.blocks.", layer_count(c, "depth"), (hidden, given))
+    for name in ("post_conv_layernorm", "post_layernorm"):
+        add_norm(out, f"visual.{name}", "vision", hidden, bias=False)
+    merge = size_of(c, "spatial_merge_size")
+    out.add("visual.downsample.weight", "projector", (given, hidden, merge, merge))
+    out.add("visual.downsample.bias", "projector", (given,))
+    at = "visual.merger."
+    add_projection(out, f"{at}proj", (given, given), bias=False)
+    add_norm(out, f"{at}post_projection_norm", "projector", given)
+    for name in ("gate_proj", "up_proj"):
+        add_projection(out, at + name, (given, width), bias=False)
+    add_projection(out, f"{at}down_proj", (width, given), bias=False)
+    return given
+
+
+def siglip(c: Keys, out: Weights, _: int) -> int:
+    """SigLIP, with the head that pools its patches."""
+    hidden, width = _siglip_body(c, out)
+    if c.flag("vision_use_head", True):
+        head = "vision_tower.head."
+        out.add(f"{head}probe", "vision", (1, 1, hidden))
+        out.add(f"{head}attention.in_proj_weight", "vision", (3 * hidden, hidden))
+        out.add(f"{head}attention.in_proj_bias", "vision", (3 * hidden,))
+        out.linear(f"{head}attention.out_proj", "vision", (hidden, hidden), "replicated", bias=True)
+        add_norm(out, f"{head}layernorm", "vision", hidden)
+        out.linear(f"{head}mlp.fc1", "vision", (hidden, width), "split", bias=True)
+        out.linear(f"{head}mlp.fc2", "vision", (width, hidden), "split", bias=True)
+    return hidden
+
+
+def idefics3(c: Keys, out: Weights, _: int) -> int:
+    """SigLIP without a head, as Idefics 3 and SmolVLM have it."""
+    return _siglip_body(c, out)[0]
+
+
+def _siglip_body(c: Keys, out: Weights) -> tuple[int, int]:
+    hidden, width = size_of(c, "hidden_size"), size_of(c, "intermediate_size")
+    at = "vision_tower."
+    rows, columns = height_and_width(c, "patch_size")
+    channels = c.integer("num_channels", high=2**20, default=3)
+    out.add(f"{at}embeddings.patch_embedding.weight", "vision", (hidden, channels, rows, columns))
+    out.add(f"{at}embeddings.patch_embedding.bias", "vision", (hidden,))
+    out.add(f"{at}embeddings.position_embedding.weight", "vision", (patch_count(c), hidden))
+    add_blocks(out, CLIP_BLOCK, f"{at}encoder.layers.", layer_count(c), (hidden, width))
+    add_norm(out, f"{at}post_layernorm", "vision", hidden)
+    return hidden, width
+
+
+def clip(c: Keys, out: Weights, _: int) -> int:
+    """CLIP."""
+    hidden, width = size_of(c, "hidden_size"), size_of(c, "intermediate_size")
+    at = "vision_tower."
+    rows, columns = height_and_width(c, "patch_size")
+    out.add(f"{at}embeddings.class_embedding", "vision", (hidden,))
+    out.add(f"{at}embeddings.patch_embedding.weight", "vision", (hidden, size_of(c, "num_channels"), rows, columns))
+    out.add(f"{at}embeddings.position_embedding.weight", "vision", (patch_count(c) + 1, hidden))
+    add_norm(out, f"{at}pre_layrnorm", "vision", hidden)
+    add_blocks(out, CLIP_BLOCK, f"{at}encoder.layers.", layer_count(c), (hidden, width))
+    add_norm(out, f"{at}post_layernorm", "vision", hidden)
+    return hidden
+
+
+def internvl(c: Keys, out: Weights, _: int) -> int:
+    """InternVL as transformers has it."""
+    hidden = size_of(c, "hidden_size")
+    at = "vision_tower."
+    rows, columns = height_and_width(c, "patch_size")
+    out.add(f"{at}embeddings.cls_token", "vision", (1, 1, hidden))
+    if c.flag("use_absolute_position_embeddings", True):
+        out.add(f"{at}embeddings.position_embeddings", "vision", (1, patch_count(c) + 1, hidden))
+    shape = (hidden, size_of(c, "num_channels"), rows, columns)
+    out.add(f"{at}embeddings.patch_embeddings.projection.weight", "vision", shape)
+    out.add(f"{at}embeddings.patch_embeddings.projection.bias", "vision", (hidden,))
+    block = Block(
+        ("attention.q_proj", "attention.k_proj", "attention.v_proj"),
+        "attention.projection_layer",
+        ("mlp.fc1",),
+        "mlp.fc2",
+        ("layernorm_before", "layernorm_after"),
+        bias=c.flag("attention_bias"),
+        output_bias=True,
+        mlp_bias=True,
+        norm_bias=c.text("norm_type", "layer_norm") == "layer_norm",
+    )
+    scales = ["lambda_1", "lambda_2"]
+    if c.flag("use_qk_norm"):
+        scales += ["attention.q_norm.weight", "attention.k_norm.weight"]
+    _scaled(c, out, block, f"{at}encoder.layer.", scales)
+    if not c.flag("use_mean_pooling", True):
+        add_norm(out, f"{at}layernorm", "vision", hidden)
+    return hidden
+
+
+def intern_vit(c: Keys, out: Weights, _: int) -> int:
+    """InternViT as the publisher's own code has it (vLLM's intern_vit.py)."""
+    hidden, at = size_of(c, "hidden_size"), "vision_model."
+    rows, columns = height_and_width(c, "patch_size")
+    channels = c.integer("num_channels", high=2**20, default=3)
+    out.add(f"{at}embeddings.class_embedding", "vision", (1, 1, hidden))
+    out.add(f"{at}embeddings.position_embedding", "vision", (1, patch_count(c) + 1, hidden))
+    out.add(f"{at}embeddings.patch_embedding.weight", "vision", (hidden, channels, rows, columns))
+    out.add(f"{at}embeddings.patch_embedding.bias", "vision", (hidden,))
+    block = Block(
+        ("attn.qkv",),
+        "attn.proj",
+        ("mlp.fc1",),
+        "mlp.fc2",
+        ("norm1", "norm2"),
+        bias=c.flag("qkv_bias"),
+        output_bias=True,
+        mlp_bias=True,
+        norm_bias=c.text("norm_type", "rms_norm") == "layer_norm",
+    )
+    scales = ["ls1", "ls2"]
+    if c.flag("qk_normalization", True):
+        scales += ["attn.q_norm.weight", "attn.k_norm.weight"]
+    _scaled(c, out, block, f"{at}encoder.layers.", scales)
+    return hidden
+
+
+def _scaled(c: Keys, out: Weights, block: Block, at: str, scales: Sequence[str]) -> None:
+    """Blocks below `at` with `scales` of the hidden size beside each."""
+    hidden, width = size_of(c, "hidden_size"), size_of(c, "intermediate_size")
+
+    def add(layer: int) -> None:
+        block.weights(out, f"{at}{layer}.", hidden, width)
+        for name in scales:
+            out.add(f"{at}{layer}.{name}", "vision", (hidden,))
+
+    out.alike(range(layer_count(c)), add)
+
 
 TOWERS: dict[str, Callable[[Keys, Weights, int], int]] = {
     "clip_vision_model": clip,

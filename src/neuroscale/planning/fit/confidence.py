@@ -9,13 +9,12 @@ from typing import Literal
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.compressed import is_compressed
 from neuroscale.planning.fit.device import Device
-from neuroscale.planning.fit.loaded_towers import loads_vision
 from neuroscale.planning.fit.overhead import runner
 from neuroscale.planning.fit.result import Confidence, Resolved
 from neuroscale.planning.fit.sparse import are_kernels_unknown, has_indexer
 from neuroscale.planning.fit.states import prefix_caching
 from neuroscale.planning.fit.versions import MEASURED, OLDEST, PINNED, STATES, behaviour, number
-from neuroscale.planning.fit.weights import uncounted
+from neuroscale.planning.fit.weights import loads_vision, uncounted
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 UNMEASURED = frozenset({"tpu", "rocm"})

@@ -1,4 +1,7 @@
-"""Describes one accelerator as vLLM sees it."""
+"""Describes one accelerator as vLLM sees it.
+
+Finds the dtype in which vLLM computes, and in which it keeps weights that are not quantised: `served_dtype`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,17 @@ from typing import Literal
 
 from neuroscale.catalog import Accelerator
 from neuroscale.core.units import GIB
+from neuroscale.models.facts import ModelFacts
+from neuroscale.vllm.engine_arguments import EngineArguments
+
+
+def served_dtype(facts: ModelFacts, arguments: EngineArguments) -> Literal["bfloat16", "float16", "float32"]:
+    """Follows `_resolve_auto_dtype` of vLLM's config/model.py: `auto` halves checkpoints in float32, on CPUs, too.
+    Cards without bfloat16 compute in float16, which has the same size."""
+    if arguments.dtype != "auto":
+        return arguments.dtype
+    return "bfloat16" if facts.dtype == "float32" else facts.dtype
+
 
 DeviceFamily = Literal["cuda", "rocm", "tpu", "cpu"]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from neuroscale.models.draft_heads import DraftMethod, draft_of
 from neuroscale.models.facts import CacheLayers, ModelFacts
-from neuroscale.planning.fit.dtype import served_dtype
+from neuroscale.planning.fit.device import served_dtype
 from neuroscale.planning.fit.kv_cache import Pool
 from neuroscale.vllm.engine_arguments import EngineArguments
 

@@ -23,9 +23,8 @@ from neuroscale.planning.fit.confidence import (
     unknown_need,
     untried_share,
 )
-from neuroscale.planning.fit.device import CONTEXT_GIB, SMALL_CARD_GIB, Device
+from neuroscale.planning.fit.device import CONTEXT_GIB, SMALL_CARD_GIB, Device, served_dtype
 from neuroscale.planning.fit.drafts import draft_apart, shape_of
-from neuroscale.planning.fit.dtype import served_dtype
 from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, Pool, pool
 from neuroscale.planning.fit.messages import explained, log_lines
 from neuroscale.planning.fit.overhead import LARGEST_GRAPH, Overhead, overhead, runner

@@ -221,3 +221,13 @@ def _unknown(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
             f"or vLLM {result.version} may keep them otherwise."
         )
     return sentences
+
+
+def more_room(result: Fit) -> str:
+    """What gives a tight start more room."""
+    if result.close == "held":
+        return "Leave other programs more of the memory: lower --gpu-memory-utilization."
+    sure = result.context_band[0]
+    if not result.band_known or sure < 1:
+        return "Leave more room: lower --max-model-len or --max-num-seqs, and measure a start."
+    return f"Leave more room: lower --max-model-len (at most {sure:,} tokens surely fit) or --max-num-seqs."

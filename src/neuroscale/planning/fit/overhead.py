@@ -13,12 +13,11 @@ from functools import cache
 
 from neuroscale.core.units import GIB
 from neuroscale.models.facts import DTYPE_BYTES, ModelFacts
-from neuroscale.planning.fit.device import Device
-from neuroscale.planning.fit.dtype import served_dtype
-from neuroscale.planning.fit.loaded_towers import loads_audio, loads_vision
+from neuroscale.planning.fit.device import Device, served_dtype
 from neuroscale.planning.fit.result import Resolved
 from neuroscale.planning.fit.sparse import has_indexer, indexer_bytes
 from neuroscale.planning.fit.versions import Behaviour, Runner, behaviour
+from neuroscale.planning.fit.weights import loads_audio, loads_vision
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 SAMPLER_BYTES = {"sorted": 38.3, "filtered": 14.7}

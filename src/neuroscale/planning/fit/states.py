@@ -9,11 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from neuroscale.models.cache_bytes import bytes_per_token
+from neuroscale.models.cache_bytes import bytes_per_token, state_bytes
 from neuroscale.models.facts import ModelFacts, StateLayers
-from neuroscale.models.state_bytes import state_bytes
-from neuroscale.planning.fit.device import Device
-from neuroscale.planning.fit.dtype import served_dtype
+from neuroscale.planning.fit.device import Device, served_dtype
 from neuroscale.planning.fit.weights import predicts
 from neuroscale.vllm.engine_arguments import EngineArguments
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from neuroscale.models.cache_bytes import undivided
 from neuroscale.models.compressed_attention import BLOCK as COMPRESSED_BLOCK
 from neuroscale.models.facts import ModelFacts
-from neuroscale.models.state_bytes import undivided
 from neuroscale.planning.fit.argument_defaults import VIDEO_TOKENS, looks_both_ways
 from neuroscale.planning.fit.compressed import is_compressed
 from neuroscale.planning.fit.device import Device

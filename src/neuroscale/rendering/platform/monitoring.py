@@ -17,7 +17,7 @@ from neuroscale.catalog import Catalog
 from neuroscale.catalog.settings import Environment, Settings
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.yaml_io import dump, read_mapping
-from neuroscale.manifests.labels import SERVICE
+from neuroscale.manifests.objects import SERVICE
 from neuroscale.rendering.platform.filling import Verbatim, filled
 from neuroscale.repo.snapshot import Snapshot, read_text
 

@@ -14,8 +14,7 @@ from typing import Any
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.yaml_io import dotted
 from neuroscale.rendering.scaffolder import expressions, unchanged_structure
-from neuroscale.rendering.scaffolder.actions import ACTIONS, FETCH, PUBLISH, REQUEST
-from neuroscale.rendering.scaffolder.template import Step, Template
+from neuroscale.rendering.scaffolder.template import ACTIONS, FETCH, PUBLISH, REQUEST, Step, Template
 from neuroscale.rendering.scaffolder.template_engine import fill
 
 _TARGET = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")

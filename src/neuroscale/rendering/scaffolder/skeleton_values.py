@@ -1,4 +1,9 @@
-"""Turns a plan into the values that fill the skeleton: the only place where a plan becomes text."""
+"""Turns a plan into the values that fill the skeleton: the only place where a plan becomes text.
+
+The size of the volume at /tmp of a server with a read-only root: the same for a runtime and for its services.
+
+KServe merges the two by the volume's name, and a service that names no size would keep the runtime's.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +14,14 @@ from typing import Literal, TypedDict, get_type_hints
 from neuroscale.core import yaml_io
 from neuroscale.core.errors import InputError
 from neuroscale.planning.plan import Plan, dump_plan
-from neuroscale.planning.probes import BUSY_SECONDS, DRAIN_SECONDS, failures_for
+from neuroscale.planning.startup import BUSY_SECONDS, DRAIN_SECONDS, failures_for
 from neuroscale.rendering import api_key
-from neuroscale.rendering.scaffolder.encoded_values import Encoder, FileText, NamedValue, Scalar, shown
-from neuroscale.rendering.temporary_folder import TEMPORARY_GIB
+from neuroscale.rendering.scaffolder.template_engine import Encoder, FileText, NamedValue, Scalar, shown
 from neuroscale.repo.layout import PLAN_FILE
 from neuroscale.request.service_request import Request, dump_request
+
+TEMPORARY_GIB = 4
+"""GiB, far more than vLLM's sockets, metrics and the files of its compilers take; Kubernetes ends a pod beyond it."""
 
 
 class TemplateValues(TypedDict):

@@ -1,4 +1,7 @@
-"""Reads a software template from the repository: template.yaml and the skeleton beside it."""
+"""Reads a software template from the repository: template.yaml and the skeleton beside it.
+
+Lists the Backstage actions that a template may use here, and the implemented inputs of each.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,53 @@ from neuroscale.catalog import sha256
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.yaml_io import Document, Path, dotted, read_mapping
 from neuroscale.rendering.scaffolder import expressions, unchanged_structure
-from neuroscale.rendering.scaffolder.actions import ACTIONS, FETCH, PLAN_PATH, PUBLISH, REQUEST
 from neuroscale.rendering.scaffolder.lint import lint, lint_name
 from neuroscale.rendering.scaffolder.template_engine import Whitespace
 from neuroscale.repo.layout import TEMPLATE
 from neuroscale.repo.snapshot import Snapshot, Texts
+
+PLAN_ROUTE = "/api/v1/plan"
+"""The planner's path on its own server."""
+
+PLAN_PATH = f"proxy/neuroscale{PLAN_ROUTE}"
+"""The same path through Backstage's proxy, under the endpoint `/neuroscale` of its configuration."""
+
+REQUEST = "http:backstage:request"
+FETCH = "fetch:template"
+PUBLISH = "publish:github:pull-request"
+
+
+@dataclass(frozen=True)
+class Action:
+    """Names of the inputs, and of the outputs that later steps may use."""
+
+    required: frozenset[str]
+    optional: frozenset[str]
+    outputs: frozenset[str]
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        return self.required | self.optional
+
+
+ACTIONS = {
+    REQUEST: Action(
+        required=frozenset({"path", "method", "headers", "body"}),
+        optional=frozenset(),
+        outputs=frozenset({"body"}),
+    ),
+    FETCH: Action(
+        required=frozenset({"url", "targetPath", "values"}),
+        optional=frozenset({"trimBlocks", "lstripBlocks"}),
+        outputs=frozenset(),
+    ),
+    PUBLISH: Action(
+        required=frozenset({"repoUrl", "branchName", "title", "description"}),
+        optional=frozenset({"targetBranchName", "commitMessage", "update", "createWhenEmpty"}),
+        outputs=frozenset({"remoteUrl", "pullRequestNumber", "targetBranchName"}),
+    ),
+}
+
 
 DEFINITION = "template.yaml"
 VERSION_ANNOTATION = "neuroscale.dev/template-version"

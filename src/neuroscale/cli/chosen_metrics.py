@@ -1,4 +1,7 @@
-"""Opens the OpenCost that a command's options choose, reads its meter, and declares these options."""
+"""Opens the OpenCost that a command's options choose, reads its meter, and declares these options.
+
+Opens the Prometheus that a command's options choose, and declares these options.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,61 @@ from neuroscale.core.errors import InputError, Problem
 if TYPE_CHECKING:
     from neuroscale.catalog.settings import Settings
     from neuroscale.cli.open_repository import Repository
+    from neuroscale.cluster.metrics.prometheus import Prometheus
     from neuroscale.metering.allocation import Meter
     from neuroscale.metering.opencost import OpenCost
     from neuroscale.metering.plan_history import PlanHistory
     from neuroscale.metering.services import Facts
     from neuroscale.metering.window import Window
+
+
+PrometheusOption = Annotated[
+    str,
+    typer.Option(
+        "--prometheus-url",
+        help="The address of Prometheus. Default: the Service that the settings name, by a port-forward.",
+    ),
+]
+
+
+@contextlib.contextmanager
+def prometheus_of(
+    environment: str, where: Where, url: str, settings: Settings, ambiguous: Problem
+) -> Iterator[Prometheus]:
+    """The Prometheus that the options choose. Raises InputError where they name two, or the cluster has none.
+
+    `ambiguous`: the field and the fix of the error for environments that have different ones.
+    """
+    from neuroscale.cluster.metrics import prometheus
+
+    named = [
+        option
+        for option, value in (
+            (prometheus.OPTION, url),
+            ("--state", where.state),
+            ("--context", where.context or where.kubeconfig),
+        )
+        if value
+    ]
+    if len(named) > 1:
+        message = f"{' and '.join(named)} name more than one Prometheus"
+        raise InputError(Problem("the command line", named[0], message, "Give one of them."))
+    if url:
+        with prometheus.by_address(url) as answering:
+            yield answering
+    elif where.state is not None:
+        from neuroscale.local.prometheus import address_in
+
+        with prometheus.by_address(address_in(where.state)) as answering:
+            yield answering
+    else:
+        environment, wanted = configured(environment, settings, lambda one: one.prometheus, "Prometheus", ambiguous)
+        with (
+            open_cluster(where) as cluster,
+            prometheus.in_cluster(cluster, wanted, environment) as answering,
+        ):
+            yield answering
+
 
 COMMAND_LINE = "the command line"
 
@@ -60,29 +113,29 @@ def or_local(where: Where, url: str, environment: str, repository: Path) -> Wher
 def opencost_of(environment: str, where: Where, url: str, settings: Settings) -> Iterator[OpenCost]:
     """The OpenCost that the options choose. Raises InputError where they name none or two, or the cluster has none."""
     from neuroscale.core.validation import suggest
-    from neuroscale.metering import opencost_connection
+    from neuroscale.metering import opencost
 
     if environment and environment not in settings.environments:
         message = f"{environment!r} is not an environment of the settings"
         raise InputError(Problem(COMMAND_LINE, "--environment", message, suggest(environment, settings.environments)))
     if url and (where.context or where.kubeconfig or where.state):
         message = "stands beside a cluster, so two places are named"
-        raise InputError(Problem(COMMAND_LINE, opencost_connection.OPTION, message, "Give one of them."))
+        raise InputError(Problem(COMMAND_LINE, opencost.OPTION, message, "Give one of them."))
     if url:
-        with opencost_connection.by_address(url) as opencost:
-            yield opencost
+        with opencost.by_address(url) as answering:
+            yield answering
         return
     if where.state is not None:
         from neuroscale.local.opencost import STEP, address_in, unpriced_in
 
         local_state(where)
-        with opencost_connection.of_local_platform(address_in(where.state), STEP, unpriced_in(where.state)) as opencost:
-            yield opencost
+        with opencost.of_local_platform(address_in(where.state), STEP, unpriced_in(where.state)) as answering:
+            yield answering
         return
     ambiguous = Problem(COMMAND_LINE, "--environment", "", "Name the one to ask with --environment.")
     environment, wanted = configured(environment, settings, lambda one: one.opencost, "OpenCost", ambiguous)
-    with open_cluster(where) as cluster, opencost_connection.in_cluster(cluster, wanted, environment) as opencost:
-        yield opencost
+    with open_cluster(where) as cluster, opencost.in_cluster(cluster, wanted, environment) as answering:
+        yield answering
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,165 @@
+"""Finds annotations and labels in which KServe's own controllers and webhooks hand each other the source of a model.
+
+KServe (release 0.20) trusts them on any pod: the webhook of `pkg/webhook/admission/pod` downloads what
+`internal.serving.kserve.io/storage-initializer-sourceuri` names, with the endpoint and the loader of others. Its own
+Deployments carry them, so admission cannot refuse them there; nobody writes them into a file. On KServe's services,
+the policy allowed-storage refuses them in files and at admission.
+
+Finds annotations by which an object tells Argo CD to treat it unlike the others of its application.
+
+Argo CD (release 3.5) reads them on any object of an application, also those of Helm in plain manifests
+(`gitops-engine/pkg/sync/hook/hook.go`). A hook is compared with nothing between two syncs, or is never applied (Skip);
+an option can keep an object that Git no longer has, and another one deletes it before each update.
+
+Judges the numbers of replicas of KServe's services: none, or numbers that KServe's own webhook refuses.
+
+An annotation stops a service: KServe then removes its pods, and nobody gets an answer. A merged request may mean it, so
+that it is a notice. In a production environment the rule on replicas refuses it.
+
+Finds secrets that stand in plain text in the values of a ConfigMap.
+
+gitleaks finds keys by their form, in every text. It cannot tell a password that a person chose from any other word: the
+name of the entry, or its place in an address, has to say what it is. The policy no-plaintext-secrets does the same for
+containers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from neuroscale.core.yaml_io import Path
+from neuroscale.gate.check import manifest_finding
+from neuroscale.gate.verdict import Finding, Severity
+from neuroscale.manifests import kserve_pods
+from neuroscale.manifests.kserve_pods import COMPONENTS
+from neuroscale.manifests.objects import Manifest
+from neuroscale.manifests.serving_runtimes import KSERVE
+
+SYNC_ANNOTATION = "sync-annotation"
+_ARGOCD, _HELM = "argocd.argoproj.io/", "helm.sh/"
+HOOK = f"{_ARGOCD}hook"
+_ORDER = f"{_ARGOCD}sync-wave"
+"""The order within a sync, which leaves nothing out."""
+_HOOK = (
+    "the object is then a hook: Argo CD applies it during a sync or never, undoes no change of it, and may delete it"
+)
+_TOLD = {
+    HOOK: _HOOK,
+    f"{_ARGOCD}hook-delete-policy": _HOOK,
+    f"{_ARGOCD}sync-options": "Argo CD can then keep an object that Git no longer has, or delete it to update it",
+    f"{_ARGOCD}compare-options": "Argo CD can then hide that the object differs from Git",
+    f"{_HELM}hook": _HOOK,
+    f"{_HELM}hook-delete-policy": _HOOK,
+    f"{_HELM}resource-policy": "Argo CD then keeps the object when its application is deleted",
+}
+_OTHER = "it changes how Argo CD treats this one object"
+
+
+def sync_annotations(gate: str, manifest: Manifest) -> Iterator[Finding]:
+    """A finding for each such annotation of an object. Elsewhere than in a service's folder it is a notice."""
+    annotations: Any = manifest.value["metadata"].get("annotations")
+    severity = Severity.NOTICE if manifest.service is None else Severity.ERROR
+    for key in annotations if isinstance(annotations, dict) else ():
+        name = str(key)
+        if not name.startswith((_ARGOCD, _HELM)) or name == _ORDER or (name not in _TOLD and name.startswith(_HELM)):
+            continue
+        told = f"the annotation {name} of this {manifest.kind}: {_TOLD.get(name, _OTHER)}"
+        fix = "Remove it: the platform's applications treat all objects of a service alike."
+        place = ("metadata", "annotations", name)
+        yield manifest_finding(gate, SYNC_ANNOTATION, manifest, place, told, fix, severity=severity)
+
+
+STOPPED = "stopped"
+IMPOSSIBLE = "impossible-replicas"
+_KINDS = ("InferenceService", "LLMInferenceService")
+
+
+def stopped_services(gate: str, manifest: Manifest) -> Iterator[Finding]:
+    """A notice for a service of KServe that its annotation stops."""
+    stopped = False
+    with suppress(ValueError):  # the schema check reports annotations that are not a mapping
+        stopped = kserve_pods.stopped(manifest.value)
+    if manifest.group != KSERVE or manifest.kind not in _KINDS or not stopped:
+        return
+    told = f"the annotation {kserve_pods.STOP} stops this {manifest.kind}: KServe removes its pods"
+    fix = "Remove the annotation, unless the service is to stop."
+    place = ("metadata", "annotations", kserve_pods.STOP)
+    yield manifest_finding(gate, STOPPED, manifest, place, told, fix, severity=Severity.NOTICE)
+
+
+def impossible_replicas(gate: str, manifest: Manifest) -> Iterator[Finding]:
+    """Findings for numbers of replicas that KServe's webhook refuses: negative ones, and more at least than at most.
+
+    Source: `validateReplicas` of KServe 0.20 (pkg/apis/serving/v1beta1/component.go): a missing `minReplicas` is 1, and
+    a `maxReplicas` of 0 means no bound.
+    """
+    spec = manifest.value.get("spec")
+    if (manifest.group, manifest.kind) != (KSERVE, "InferenceService") or not isinstance(spec, dict):
+        return
+    for part in COMPONENTS:
+        component = spec.get(part)
+        if not isinstance(component, dict):
+            continue
+        fewest, most = component.get("minReplicas", 1), component.get("maxReplicas", 0)
+        if not isinstance(fewest, int) or not isinstance(most, int):
+            continue  # the schema check reports a value that is not a number
+        place = ("spec", part, "minReplicas" if "minReplicas" in component else "maxReplicas")
+        if fewest < 0 or most < 0:
+            told = f"the number of replicas of the {part} is negative, which KServe refuses"
+        elif 0 < most < fewest:
+            told = f"the {part} has at least {fewest} and at most {most} replicas, which KServe refuses"
+        else:
+            continue
+        fix = "Write a minReplicas of 0 or more, and a maxReplicas that is not below it."
+        yield manifest_finding(gate, IMPOSSIBLE, manifest, place, told, fix)
+
+
+_NAMES = re.compile(
+    r"(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|(^|_)(PASS|PWD)|(API|ACCESS|SECRET|PRIVATE|SIGNING)_?KEY)$"
+)
+_ORDINARY = re.compile(r"|true|false|[01]|/[^\s:@]*|([^\s:]*:)?\$(\([\w.-]+\)|\{[\w.-]+\}|\w+)", re.IGNORECASE)
+"""A switch, the path of a file, or a reference to a variable."""
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,40}://[^\s/?#@:]{0,200}:[^\s/?#@$][^\s/?#@]{0,200}@")
+
+
+def secrets_of_map(value: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The keys of a ConfigMap's data that hold a secret, each with the reason."""
+    data = value.get("data")
+    for key, entry in data.items() if isinstance(data, dict) else ():
+        text = str(entry or "").strip()
+        if _NAMES.search(re.sub(r"[-.]", "_", str(key)).upper()) and not _ORDINARY.fullmatch(text):
+            yield str(key), "is named like a secret and holds its value"
+        elif _ADDRESS.search(text):
+            yield str(key), "holds an address with a password"
+
+
+INTERNAL_TEXT = "internal-text"
+INTERNAL = f"internal.{KSERVE}/"
+_BY_A_POLICY = ("InferenceService", "LLMInferenceService")
+_FIELDS = ("annotations", "labels")
+
+
+def internal_texts(gate: str, manifest: Manifest) -> Iterator[Finding]:
+    """A finding for each such annotation or label of an object, or of the pods that it makes."""
+    if manifest.group == KSERVE and manifest.kind in _BY_A_POLICY:
+        return
+    for place in _places(manifest.value, ()):
+        told = f"{place[-1]} is KServe's own: its webhook loads a pod's model from where such a text says"
+        fix = "Remove it: an InferenceService names the address of its model in storageUri."
+        yield manifest_finding(gate, INTERNAL_TEXT, manifest, place, told, fix)
+
+
+def _places(value: Any, at: Path) -> Iterator[Path]:
+    """The paths of the texts, also in templates of pods."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            if key in _FIELDS and isinstance(one, dict):
+                yield from ((*at, key, name) for name in one if str(name).startswith(INTERNAL))
+            else:
+                yield from _places(one, (*at, key))
+    elif isinstance(value, list):
+        for number, one in enumerate(value):
+            yield from _places(one, (*at, number))
