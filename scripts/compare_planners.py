@@ -15,9 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from neuroscale.accuracy.cases import StartCase
-from neuroscale.accuracy.other_planners import Others
-from neuroscale.accuracy.reading import Cases, read_cases
+from accuracy.cases import Others, StartCase
+from accuracy.reading import Cases, read_cases
 from neuroscale.core.errors import NeuroscaleError
 from neuroscale.core.tool_cache import cache_folder
 from neuroscale.core.yaml_io import dump

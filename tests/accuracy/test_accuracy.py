@@ -14,12 +14,12 @@ import pytest
 import yaml
 
 import compare_planners
+from accuracy import command
+from accuracy.cases import held_out
+from accuracy.comparison import AIMS, Kind, Row, Summary, compare, holds, summarize
+from accuracy.planner_answers import Planner
+from accuracy.reading import Cases, read_cases
 from command_line import Said, commands
-from neuroscale.accuracy.cases import held_out
-from neuroscale.accuracy.comparison import AIMS, Kind, Row, compare
-from neuroscale.accuracy.planner_answers import Planner
-from neuroscale.accuracy.reading import Cases, read_cases
-from neuroscale.accuracy.summary import Summary, holds, summarize
 from neuroscale.catalog import load_catalog, model_lookup
 from neuroscale.core.errors import InputError
 from neuroscale.core.tool_cache import locked_version
@@ -140,7 +140,7 @@ def test_the_questions_to_others_say_what_the_case_says(cases: Cases) -> None:
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
     monkeypatch.chdir(ROOT)
-    return commands(capsys, monkeypatch)
+    return commands(capsys, monkeypatch, main=command.main)
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def change_model(folder: Path, change: Change) -> Path:
 
 
 def test_what_is_right_is_green(run: Callable[..., Said], folder: Path) -> None:
-    said = run("accuracy", "--cases", folder)
+    said = run("--cases", folder)
     assert said.status == 0, said.out
     assert "Every aim holds." in said.out
     assert START in said.out
@@ -199,12 +199,12 @@ def test_what_is_right_is_green(run: Callable[..., Said], folder: Path) -> None:
 def test_a_start_that_is_wrong_turns_the_command_red(
     run: Callable[..., Said], folder: Path, kind: str, change: Change
 ) -> None:
-    said = run("accuracy", "--cases", change_start(folder, change), "--json")
+    said = run("--cases", change_start(folder, change), "--json")
     found = json.loads(said.out)
     assert said.status == 1
     assert not found["holds"]
     assert kind in {row["kind"] for row in found["rows"] if row["outcome"] == "wrong"}
-    assert run("accuracy", "--cases", folder).status == 1
+    assert run("--cases", folder).status == 1
 
 
 @pytest.mark.parametrize(
@@ -224,10 +224,10 @@ def test_a_miss_is_excused_by_a_reason_of_its_size_alone(
         case["misses"] = {"kv_tokens": {"up_to": up_to, "why": "made up for this test"}}
 
     change_start(folder, with_reason)
-    said = run("accuracy", "--cases", folder, "--only", "kv_tokens", "--json")
+    said = run("--cases", folder, "--only", "kv_tokens", "--json")
     row = json.loads(said.out)["rows"][0]
     assert (row["outcome"], said.status) == (outcome, int(outcome == "wrong"))
-    shown = run("accuracy", "--cases", folder, "--only", "kv_tokens").out
+    shown = run("--cases", folder, "--only", "kv_tokens").out
     assert ("made up for this test" in shown) == (outcome == "explained")
 
 
@@ -243,7 +243,7 @@ def test_a_miss_is_excused_by_a_reason_of_its_size_alone(
 def test_a_model_that_is_wrong_turns_the_command_red(
     run: Callable[..., Said], folder: Path, kind: str, change: Change
 ) -> None:
-    said = run("accuracy", "--cases", change_model(folder, change), "--only", kind)
+    said = run("--cases", change_model(folder, change), "--only", kind)
     assert said.status == 1
     assert "do not hold" in said.out
     assert "wrong" in said.out
@@ -253,16 +253,14 @@ def test_a_crash_is_a_row_that_counts(run: Callable[..., Said], folder: Path, mo
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("made for this test")
 
-    monkeypatch.setattr("neuroscale.accuracy.planner_answers.fit", broken)
-    said = run("accuracy", "--cases", folder, "--json")
+    monkeypatch.setattr("accuracy.planner_answers.fit", broken)
+    said = run("--cases", folder, "--json")
     found = json.loads(said.out)
     assert said.status == 1
     assert {row["outcome"] for row in found["rows"] if row["case"] == START} == {"crashed"}
     assert "ZeroDivisionError: made for this test" in found["rows"][-1]["words"]
-    monkeypatch.setattr("neuroscale.accuracy.planner_answers.read_config", broken)
-    assert {row["outcome"] for row in json.loads(run("accuracy", "--cases", folder, "--json").out)["rows"]} == {
-        "crashed"
-    }
+    monkeypatch.setattr("accuracy.planner_answers.read_config", broken)
+    assert {row["outcome"] for row in json.loads(run("--cases", folder, "--json").out)["rows"]} == {"crashed"}
 
 
 def unknown_architecture(model: dict[str, Any]) -> None:
@@ -271,12 +269,12 @@ def unknown_architecture(model: dict[str, Any]) -> None:
 
 def test_a_model_that_planning_refuses_to_judge_counts_unless_it_may(run: Callable[..., Said], folder: Path) -> None:
     change_model(folder, unknown_architecture)
-    said = run("accuracy", "--cases", folder, "--json")
+    said = run("--cases", folder, "--json")
     rows = json.loads(said.out)["rows"]
     assert said.status == 1
     assert {(row["outcome"], row["good"]) for row in rows} == {("not judged", False)}
     change_model(folder, lambda model: model.update(may_refuse="an architecture without attention"))
-    rows = json.loads(run("accuracy", "--cases", folder, "--json").out)["rows"]
+    rows = json.loads(run("--cases", folder, "--json").out)["rows"]
     assert {(row["outcome"], row["good"]) for row in rows} == {("not judged", True)}
 
 
@@ -300,7 +298,7 @@ def test_a_catalog_name_never_asks_the_hub(
         del case["model"]
         case["catalog"] = "nobody/nothing"
 
-    said = run("accuracy", "--cases", change_start(folder, to_catalog))
+    said = run("--cases", change_start(folder, to_catalog))
     assert said.status == 1
     assert "is not a model of the catalog" in said.out
 
@@ -341,7 +339,7 @@ def test_a_catalog_name_never_asks_the_hub(
 def test_a_case_that_is_not_one_is_told_in_words(
     run: Callable[..., Said], folder: Path, change: Change, words: str
 ) -> None:
-    said = run("accuracy", "--cases", change_start(folder, change))
+    said = run("--cases", change_start(folder, change))
     assert said.status == 2, said.out
     assert words in said.err
     assert "some.yaml" in said.err
@@ -400,30 +398,30 @@ def test_an_answer_that_a_tool_did_not_give_is_no_blank(run: Callable[..., Said]
     }
     said = {"figures": {"verdict": "refused", "weights": 15.7395}}
     (folder / "others.yaml").write_text(yaml.safe_dump({"tools": [tool], "answers": {START: {"some-tool": said}}}))
-    found = json.loads(run("accuracy", "--cases", folder, "--json").out)
+    found = json.loads(run("--cases", folder, "--json").out)
     told = {row["kind"]: row["others"].get("some-tool") for row in found["rows"] if row["case"] == START}
     assert told["weights"] == {"value": 15.7395, "error": 0.05, "words": ""}
     assert told["kv_tokens"] == {"value": None, "error": None, "words": "has no such figure"}
     assert told["cudagraph"] is None
     of_verdict = next(summary for summary in found["summary"] if summary["kind"] == "verdict")
     assert of_verdict["others"]["some-tool"]["right"] == 0
-    shown = run("accuracy", "--cases", folder)
+    shown = run("--cases", folder)
     assert shown.status == 0, "another tool's error is not ours"
     assert "refused +5.0% -" in shown.out
 
 
 def test_a_folder_without_cases_proves_nothing(run: Callable[..., Said], tmp_path: Path) -> None:
-    assert run("accuracy", "--cases", tmp_path).status == 2
-    assert "holds no case" in run("accuracy", "--cases", tmp_path).err
+    assert run("--cases", tmp_path).status == 2
+    assert "holds no case" in run("--cases", tmp_path).err
 
 
 def test_one_kind_alone(run: Callable[..., Said], folder: Path) -> None:
-    found = json.loads(run("accuracy", "--cases", folder, "--only", "weights", "--json").out)
+    found = json.loads(run("--cases", folder, "--only", "weights", "--json").out)
     assert [(row["case"], row["kind"]) for row in found["rows"]] == [(START, "weights")]
-    said = run("accuracy", "--cases", folder, "--only", "wights")
+    said = run("--cases", folder, "--only", "wights")
     assert said.status == 2
     assert "weights" in said.err
-    said = run("accuracy", "--cases", folder, "--only", "max_context")
+    said = run("--cases", folder, "--only", "max_context")
     assert said.status == 2
     assert "no case has this figure" in said.err
 
@@ -433,13 +431,13 @@ def test_what_is_left_out_is_listed_with_its_reason(run: Callable[..., Said], fo
     content = yaml.safe_load(path.read_text())
     other = {**deepcopy(content["cases"][0]), "id": "another-start", "judged": [], "left_out": "its card is not known"}
     path.write_text(yaml.safe_dump({"cases": [*content["cases"], other]}, sort_keys=False))
-    assert "1 case, its card is not known: another-start" in run("accuracy", "--cases", folder).out
-    found = json.loads(run("accuracy", "--cases", folder, "--json").out)
+    assert "1 case, its card is not known: another-start" in run("--cases", folder).out
+    found = json.loads(run("--cases", folder, "--json").out)
     assert found["left_out"] == {"another-start": "its card is not known"}
 
 
 def test_the_whole_table(run: Callable[..., Said], cases: Cases) -> None:
-    said = run("accuracy")
+    said = run()
     assert said.status in (0, 1)
     shown = {line.split()[0].rstrip("*") for line in said.out.splitlines() if line.strip()}
     left_out = said.out.partition("Left out")[2].replace(",", " ").split()

@@ -20,31 +20,28 @@ from comparisons import ALL
 from neuroscale.core import schemas
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.yaml_io import dump, flow, read_documents
-from neuroscale.gate.mutation import judge_policies
-from neuroscale.gate.mutation.cel_operators import expression_changes
-from neuroscale.gate.mutation.command_spellings import flag_spellings, script_spellings
-from neuroscale.gate.mutation.field_operators import field_changes
-from neuroscale.gate.mutation.judge_live import Live, judge_live
-from neuroscale.gate.mutation.judge_policies import JudgedPolicy, Notice
-from neuroscale.gate.mutation.judge_resources import Judged, Stage, judge_resources
-from neuroscale.gate.mutation.mutant import Mutant
-from neuroscale.gate.mutation.policy_mutants import PolicyMutant, policy_mutants, shared_mutants
-from neuroscale.gate.mutation.resource_mutants import resource_mutants
-from neuroscale.gate.mutation.statement import Equivalent, Statement, read_statement
-from neuroscale.gate.mutation.strength import SHARED_TEXT, _unused, measure
-from neuroscale.gate.mutation.yaml_notations import in_other_notations
 from neuroscale.kube.client import Cluster
 from neuroscale.policies.new_policy import SHARED
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE, Policy, load_policy_set
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
-from neuroscale.report.policy_strength import strength_table, total, with_table, written
 from neuroscale.vllm.argument_parser import Word, parser_of, spelled
 from neuroscale.vllm.known_arguments import versions
 from policies_support import NAMES, ROOT
+from policy_mutation import command, judge_policies
+from policy_mutation.command_spellings import flag_spellings, script_spellings
+from policy_mutation.field_operators import field_changes, in_other_notations
+from policy_mutation.judge_live import Live, judge_live
+from policy_mutation.judge_policies import JudgedPolicy, Notice
+from policy_mutation.judge_resources import Judged, Stage, judge_resources
+from policy_mutation.mutant import Mutant
+from policy_mutation.policy_mutants import PolicyMutant, expression_changes, policy_mutants, shared_mutants
+from policy_mutation.resource_mutants import resource_mutants
+from policy_mutation.statement import Equivalent, Statement, read_statement
+from policy_mutation.strength import SHARED_TEXT, _unused, measure, strength_table, total, with_table, written
 
 SMALL = "no-legacy-deployment-mode"
 NIGHT = bool(os.environ.get(ALL))
-RENEW = "Run `neuroscale policy mutate --write`, and look at what it prints."
+RENEW = "Run `.venv/bin/python scripts/policy_mutation --write`, and look at what it prints."
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +65,7 @@ def repository(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
-    return commands(capsys, monkeypatch, "policy", "mutate")
+    return commands(capsys, monkeypatch, main=command.main)
 
 
 # A live cluster's answers ---------------------------------------------------------------------------------------------

@@ -28,12 +28,6 @@ from neuroscale.core import schemas, tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.yaml_io import flow, read_documents
 from neuroscale.gate.checks.policy import evaluate_policies
-from neuroscale.gate.mutation.judge_live import Live, judge_live
-from neuroscale.gate.mutation.live_strength import measure_live
-from neuroscale.gate.mutation.policy_mutants import policy_mutants
-from neuroscale.gate.mutation.resource_mutants import resource_mutants
-from neuroscale.gate.mutation.statement import read_statement
-from neuroscale.gate.mutation.strength import excuse, sampled
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Identity, Object, RefusedError
 from neuroscale.local import kserve, kyverno
@@ -46,6 +40,11 @@ from neuroscale.rendering.service_folder import render
 from neuroscale.repo.snapshot import FolderSnapshot
 from plan_factory import make_plan, make_request
 from policies_support import NAMES, POLICIES, ROOT, documents
+from policy_mutation.judge_live import Live, judge_live, measure_live
+from policy_mutation.policy_mutants import policy_mutants
+from policy_mutation.resource_mutants import resource_mutants
+from policy_mutation.statement import read_statement
+from policy_mutation.strength import excuse, sampled
 
 pytestmark = [pytest.mark.tools, pytest.mark.platform, pytest.mark.slow]
 
@@ -690,7 +689,7 @@ def test_the_live_cluster_refuses_the_mutants_that_the_gate_refuses(lab: Admissi
 def test_the_whole_platform_admits_no_mutant_that_the_gate_refuses(
     lab: AdmissionLab, policy_set: PolicySet, tmp_path: Path
 ) -> None:
-    """As `neuroscale policy mutate --live` sends them: with KServe, which mends some."""
+    """As `scripts/policy_mutation --live` sends them: with KServe, which mends some."""
     found = measure_live(
         FolderSnapshot(ROOT),
         policy_set,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from neuroscale.accuracy.cases import StartCase
-from neuroscale.accuracy.reading import read_cases
+from accuracy.cases import StartCase
+from accuracy.reading import read_cases
 from neuroscale.catalog.settings import Environment, ModelStore, load_settings
 from neuroscale.core.errors import InputError
 from neuroscale.core.yaml_io import dump

@@ -31,14 +31,17 @@ class Said:
 
 
 def commands(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *before: object
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *before: object,
+    main: Callable[[], None] = app.main,
 ) -> Callable[..., Said]:
-    """Runs `neuroscale` with the arguments in `before` and those of the call."""
+    """Runs `neuroscale`, or another program's `main`, with the arguments in `before` and those of the call."""
 
     def command(*arguments: object) -> Said:
         monkeypatch.setattr(sys, "argv", ["neuroscale", *map(str, (*before, *arguments))])
         with pytest.raises(SystemExit) as ended:
-            app.main()
+            main()
         captured = capsys.readouterr()
         code = ended.value.code
         return Said(code if isinstance(code, int) else 0, captured.out, captured.err)

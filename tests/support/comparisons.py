@@ -161,7 +161,7 @@ ADMISSION = Comparison(
     "admission",
     (
         *(*_POLICIES, "platform/serving", "platform/local/tools/kserve", "platform/local/tools/kubernetes"),
-        *("src/neuroscale/local", *_KUBE, "src/neuroscale/gate/mutation", "templates"),
+        *("src/neuroscale/local", *_KUBE, "scripts/policy_mutation", "templates"),
         *("tests/local/test_admission.py", "tests/support/admission_lab.py", *WHEN_HINDERED),
     ),
     ("test_admission.py",),

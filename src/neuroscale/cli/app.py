@@ -6,10 +6,12 @@ this table, so it imports none.
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import os
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple, cast
 
 import typer
@@ -34,7 +36,6 @@ COMMANDS = {  # in the order of the help
     "plan": Command("plan", "show_plan", "Show what the platform decides for a request."),
     "model": Command("model", "show_model", "Show a model's parameters, weights, KV cache and state."),
     "fit": Command("fit", "show_fit", "Say whether a model fits an accelerator under vLLM, and why."),
-    "accuracy": Command("accuracy", "show_accuracy", "Compare planning's figures with measured ones."),
     "render": Command("render", "render_request", "Render a request and its plan to manifests."),
     "replan": Command("replan", "replan_service", "Plan a service again from the catalog as it is."),
     "new": Command("new", "new", "Fill in the form: plan, render and write a service's folder."),
@@ -124,11 +125,28 @@ def _main(
 
 
 def main() -> None:
-    """Run the command line. A foreseen error becomes one clear message, and any other error exit status 3."""
+    """Run the command line."""
+    run(app, "neuroscale")
+
+
+def single(command: Callable[..., int]) -> typer.Typer:
+    """An application of one command, which returns its exit status: for programs of `scripts/`."""
+
+    @functools.wraps(command)
+    def exits(*arguments: Any, **options: Any) -> None:
+        _exit(command(*arguments, **options))
+
+    application = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, add_completion=False)
+    application.command()(exits)
+    return application
+
+
+def run(application: typer.Typer, name: str) -> None:
+    """Run an application. A foreseen error becomes one clear message, and any other error exit status 3."""
     # Looking for garbage among the classes and entries that a command loads, and keeps, takes a tenth of its time.
     gc.set_threshold(200_000, 20, 20)
     try:
-        app(prog_name="neuroscale")
+        application(prog_name=name)
     except NeuroscaleError as error:
         lines = str(error).splitlines()
         more = [f"and {len(lines) - _MOST_LINES} more"] if len(lines) > _MOST_LINES else []

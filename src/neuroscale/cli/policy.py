@@ -1,4 +1,4 @@
-"""`neuroscale policy`: shows the policies' demands, their reasons, kinds and strength, and makes new ones."""
+"""`neuroscale policy`: shows the policies' demands, their reasons and kinds, and makes new ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neuroscale.cli.options import JsonOption, RepositoryOption, print_json
-from neuroscale.cli.policy_mutate import mutate_policies
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from neuroscale.repo.snapshot import FolderSnapshot
 
 app = typer.Typer(name="policy", help="Show, test and create policies.", no_args_is_help=True)
-app.command("mutate")(mutate_policies)
 
 
 @app.command("list")
@@ -172,7 +170,7 @@ def make_policy(
         f"  1. Replace the rule, all that says REPLACE, and the annotation neuroscale.dev/{name}, also in\n"
         "     policies/tripwires.yaml, whose object must break the new rule.\n"
         f"  2. Test it: .venv/bin/pytest tests/policies/test_policies.py -k {name}\n"
-        f"  3. See which changes of its objects pass: neuroscale policy mutate {name}"
+        f"  3. See which changes of its objects pass: .venv/bin/python scripts/policy_mutation {name}"
     )
     return ExitStatus.PASSED
 

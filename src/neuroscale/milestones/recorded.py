@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from neuroscale.accuracy.cases import StartCase
-from neuroscale.accuracy.reading import read_cases
+from typing import Literal
+
+from pydantic import BaseModel
+
 from neuroscale.core.errors import InputError, UntrustedError
+from neuroscale.core.validation import parse
+from neuroscale.core.yaml_io import decode
 from neuroscale.milestones.program import Program
 
 RECORDED = "RECORDED"
@@ -19,14 +23,50 @@ _FIGURES = {
 """The measurements that are shown, in the words of the output."""
 
 
-def recorded(program: Program, case_id: str) -> StartCase:
+class Accelerator(BaseModel):
+    """The cards of a start, as far as its source names them."""
+
+    name: str | None
+    count: int | None
+
+
+class Measured(BaseModel):
+    """Figures of a start that lessons show."""
+
+    load_seconds: float | None = None
+    compile_seconds: float | None = None
+    kv_tokens: int | None = None
+    decode_tokens_per_second: float | None = None
+
+
+class RecordedStart(BaseModel):
+    """One start of vLLM: what lessons show of a case, whose other fields `tests/ground_truth/README.md` describes."""
+
+    id: str
+    source: str
+    model: str | None = None
+    catalog: str | None = None
+    accelerator: Accelerator
+    arguments: tuple[str, ...]
+    outcome: Literal["started", "refused", "other"]
+    cause: str | None = None
+    detail: str | None = None
+    measured: Measured
+
+
+class _Starts(BaseModel):
+    cases: tuple[RecordedStart, ...]
+
+
+def recorded(program: Program, case_id: str) -> RecordedStart:
     """Print a recorded start with its source, arguments and figures, and return it.
 
     Raises UntrustedError if the repository does not hold the case.
     """
+    path = program.repository / FOLDER / "starts/seeds.yaml"
     try:
-        starts = read_cases(program.repository / FOLDER).starts
-    except InputError as error:
+        starts = parse(_Starts, decode(path.read_bytes(), str(path)), str(path)).cases
+    except (InputError, OSError) as error:
         raise UntrustedError(f"The recorded starts cannot be read: {error}") from error
     case = next((one for one in starts if one.id == case_id), None)
     if case is None:
@@ -39,7 +79,7 @@ def recorded(program: Program, case_id: str) -> StartCase:
     return case
 
 
-def _outcome(case: StartCase) -> str:
+def _outcome(case: RecordedStart) -> str:
     figures = case.measured.model_dump()
     told = [words.format(figures[name]) for name, words in _FIGURES.items() if figures[name] is not None]
     told += [case.detail] if case.detail else []

@@ -1,4 +1,11 @@
-"""Puts the bad part of a test object (a container, fields of a pod, a volume) into every other place."""
+"""Puts the bad part of a test object (a container, fields of a pod, a volume) into every other place.
+
+Lists where objects hold pods and containers, by the definitions of Kubernetes and KServe, not by the policies.
+
+Puts the bad pod of a test object into every other kind that has a pod or a template of one.
+
+A rule that sees one kind alone lets these pass, although the server that they start is the same.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +14,61 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import Path, dotted
-from neuroscale.gate.mutation.mutant import Mutant, Object, at, of_value, path_of
-from neuroscale.gate.mutation.pod_places import CONTAINER_LISTS, MODEL_FIELDS, POD_PLACES, SERVER, list_positions
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE
+from policy_mutation.mutant import Mutant, Object, at, of_value, path_of
+
+CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
+MODEL_FIELDS = (
+    *("model", "huggingface", "lightgbm", "onnx", "paddle", "pmml", "pytorch"),
+    *("sklearn", "tensorflow", "triton", "xgboost", "art"),
+)
+
+SERVER = {
+    "name": "server",
+    "image": "docker.io/vllm/vllm-openai:v0.32.0",
+    "command": ["vllm", "serve"],
+    "args": ["--served-model-name=chat", "--port=8080"],
+    "ports": [{"containerPort": 8080}],
+}
+"""A container that everybody recognises as a vLLM server."""
+
+_TEMPLATE: tuple[Path, ...] = (("spec", "template", "spec"),)
+POD_PLACES: dict[str, tuple[Path, ...]] = {
+    "InferenceService": (
+        ("spec", "predictor"),
+        ("spec", "predictor", "workerSpec"),
+        ("spec", "transformer"),
+        ("spec", "explainer"),
+        ("spec", "canary", 0, "predictor"),
+    ),
+    "LLMInferenceService": (
+        ("spec", "template"),
+        ("spec", "worker"),
+        ("spec", "prefill", "template"),
+        ("spec", "prefill", "worker"),
+        ("spec", "router", "scheduler", "template"),
+    ),
+    "ServingRuntime": (("spec",), ("spec", "workerSpec")),
+    "ClusterServingRuntime": (("spec",), ("spec", "workerSpec")),
+    "Pod": (("spec",),),
+    "CronJob": (("spec", "jobTemplate", "spec", "template", "spec"),),
+    **dict.fromkeys(
+        ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job"), _TEMPLATE
+    ),
+}
+"""The paths of the pods of each kind."""
+
+
+def list_positions(pod: dict[str, Any]) -> Iterator[tuple[str, str, int]]:
+    """Each position for one more container in a pod: what it is called, its list, and its index there."""
+    yield "first container", "containers", 0
+    yield "last container", "containers", len(pod.get("containers") or ())
+    yield "init container", "initContainers", len(pod.get("initContainers") or ())
+    yield "sidecar", "initContainers", 0
+    yield "ephemeral container", "ephemeralContainers", len(pod.get("ephemeralContainers") or ())
+
 
 _OF_BOTH = (
     *("image", "command", "args", "env", "envFrom", "workingDir", "ports", "volumeMounts", "resources"),
@@ -163,3 +221,92 @@ def _pod(value: Object, place: Path) -> Object | None:
             holder[part] = [] if isinstance(place[index + 1 : index + 2] and place[index + 1], int) else {}
         holder = holder[part]
     return holder if isinstance(holder, dict) else None
+
+
+_KSERVE = "serving.kserve.io/v1alpha1"
+_POD_KINDS = (
+    ("v1", "Pod"),
+    *(("apps/v1", kind) for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")),
+    *(("batch/v1", "Job"), ("batch/v1", "CronJob")),
+    *(("v1", "ReplicationController"), ("v1", "PodTemplate")),
+    *(("extensions/v1beta1", "Deployment"), ("apps/v1beta2", "Deployment")),
+    *(("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"), ("serving.knative.dev/v1", "Service")),
+    ("argoproj.io/v1alpha1", "Rollout"),
+    *((_KSERVE, "ServingRuntime"), (_KSERVE, "ClusterServingRuntime")),
+)
+_NO_SELECTOR = ("Job", "CronJob", "Service")
+_APP = {"app": "mutant"}
+
+
+def in_other_kinds(
+    policy: str, harms: Sequence[Harm], bad: Sequence[Object], good: Sequence[Object], schemas: SchemaSet
+) -> Iterator[Mutant]:
+    """One bad pod in all kinds, and every harm in each kind that the policy has no good object of.
+
+    Kinds that set-up has no schema of, which the schema check refuses whatever they hold, get only one harm.
+    """
+    whole = next((one for one in bad if one["kind"] in ("Deployment", "Pod") and one["kind"] in POD_PLACES), None)
+    if whole is not None:
+        inner = whole if whole["kind"] == "Pod" else at(whole, ("spec", "template")) or {}
+        labels = at(inner, ("metadata", "labels")) or {}
+        pod = at(whole, POD_PLACES[whole["kind"]][0])
+        for version, kind in _POD_KINDS:
+            if (version, kind) != (whole["apiVersion"], whole["kind"]):
+                yield _mutant(policy, whole, version, kind, whole["metadata"].get("labels") or {}, labels, pod)
+    shown = {one["kind"] for one in good}
+    missing = [one for one in _POD_KINDS if one[1] not in shown]
+    for number, (harm, pod) in enumerate((harm, pod) for harm in harms if (pod := _pod_of(harm)) is not None):
+        labels = harm.value if harm.sort == "labels" else harm.base["metadata"].get("labels") or {}
+        for version, kind in missing:
+            if number == 0 or (version, kind) in schemas.kinds:
+                yield _mutant(policy, harm.base, version, kind, labels, labels, pod)
+
+
+def _pod_of(harm: Harm) -> Object | None:
+    """A pod with the harm, or None if only KServe gives the harm its meaning."""
+    container = as_container(harm)
+    if container is not None:
+        return {"containers": [container]}
+    server = {"containers": [copy.deepcopy(SERVER)]}
+    if harm.sort == "volume":
+        return {**server, "volumes": [{**harm.value, "name": "mutant"}]}
+    if harm.sort == "pod":
+        return {**server, **copy.deepcopy(harm.value)}
+    return server if harm.sort == "labels" else None
+
+
+def _mutant(
+    policy: str,
+    base: Object,
+    version: str,
+    kind: str,
+    own: Mapping[str, Any],
+    labels: Mapping[str, Any],
+    pod: Object,
+) -> Mutant:
+    """`own`: the labels of the object; `labels`: those of its pods."""
+    metadata = {key: base["metadata"][key] for key in ("name", "namespace") if key in base["metadata"]}
+    if kind == "Pod":
+        own = dict(own.items() & labels.items())
+    value: Object = {"apiVersion": version, "kind": kind, "metadata": {**metadata, "labels": dict(own)}}
+    spec = copy.deepcopy(pod)
+    template: Object = {"metadata": {"labels": {**labels, **_APP}}, "spec": spec}
+    if kind in ("Job", "CronJob"):
+        spec["restartPolicy"] = "Never"
+    if kind == "Pod" or kind.endswith("ServingRuntime"):
+        value["spec"] = spec
+        if kind.startswith("Cluster"):
+            value["metadata"].pop("namespace", None)
+    elif kind == "PodTemplate":
+        value["template"] = template
+    elif kind == "LeaderWorkerSet":
+        value["spec"] = {"leaderWorkerTemplate": {"workerTemplate": template}}
+    elif kind == "CronJob":
+        value["spec"] = {"schedule": "0 4 * * *", "jobTemplate": {"spec": {"template": template}}}
+    else:
+        value["spec"] = {"template": template}
+        if kind not in _NO_SELECTOR:
+            value["spec"]["selector"] = _APP if kind == "ReplicationController" else {"matchLabels": _APP}
+        if kind == "StatefulSet":
+            value["spec"]["serviceName"] = "mutant"
+    return of_value(policy, f"other kind:{version} {kind}", base, "", value)

@@ -19,14 +19,14 @@ from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import dump, flow
 from neuroscale.gate.checks.kyverno import KyvernoResult, read_answers
 from neuroscale.gate.checks.policy import check_reach
-from neuroscale.gate.mutation.mutant import Object
-from neuroscale.gate.mutation.policy_mutants import PolicyMutant, policy_mutants, shared_mutants
-from neuroscale.gate.mutation.resource_mutants import objects
 from neuroscale.gate.run_upstream_tool import run_tool
 from neuroscale.policies.description import BAD, GOOD
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE, TRIPWIRES, Policy, PolicySet, load_policy_set
 from neuroscale.repo.layout import POLICIES
 from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
+from policy_mutation.mutant import Object
+from policy_mutation.policy_mutants import PolicyMutant, policy_mutants, shared_mutants
+from policy_mutation.resource_mutants import objects
 
 _MOST_POLICIES = 60  # in one Kyverno process
 _FIRST_ROUND = 4  # objects; each later round has twice as many, and only the mutants that nobody noticed yet

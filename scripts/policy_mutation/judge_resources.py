@@ -17,9 +17,9 @@ from neuroscale.gate.checks.judged_kinds import evaluate_kinds
 from neuroscale.gate.checks.kyverno import Batch, KyvernoResult, reference
 from neuroscale.gate.checks.policy import applicable, ask_with_tripwires, tripwire_of
 from neuroscale.gate.checks.schema import evaluate_schemas
-from neuroscale.gate.mutation.mutant import Mutant
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.policies.policy_set import Policy, PolicySet
+from policy_mutation.mutant import Mutant
 
 _One = TypeVar("_One")
 _Found = TypeVar("_Found")

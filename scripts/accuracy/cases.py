@@ -2,11 +2,14 @@
 
 Every figure stands with its source. GiB is 2^30 bytes, and of one rank, as vLLM prints it. A figure that cannot be
 judged has a reason; a case that cannot be judged at all stays in the files, with its reason.
+
+Holds the answers of other planners to the same cases; `scripts/compare_planners.py` writes the file.
 """
 
 from __future__ import annotations
 
 import hashlib
+from datetime import date
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
@@ -301,3 +304,33 @@ class StartCase(Frozen):
 def held_out(case: str) -> bool:
     """Whether a case belongs to the third that nothing was tuned on: by a hash of its id alone."""
     return hashlib.sha256(case.encode()).digest()[0] % 3 == 0
+
+
+class Tool(Frozen):
+    """Another planner, and how it was run. `answers`: the figures of a start-up that it can give."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,40}$")]
+    version: Annotated[str, Field(min_length=1, max_length=40)]
+    asked: date
+    how: Annotated[str, Field(min_length=8, max_length=1000)]
+    answers: Annotated[tuple[Figure, ...], Field(min_length=1)]
+
+
+class OtherPlannersFigures(Frozen):
+    """One tool's answer to one case: figures, or the reason in words why it gives none."""
+
+    figures: dict[Figure, float | str] = Field(default_factory=dict)
+    problem: Words | None = None
+
+    @model_validator(mode="after")
+    def _something(self) -> OtherPlannersFigures:
+        if not self.figures and self.problem is None:
+            raise wrong("an answer says nothing", "Write `figures`, or in `problem` why there are none.")
+        return self
+
+
+class Others(Frozen):
+    """Answers by tool and by case."""
+
+    tools: tuple[Tool, ...] = ()
+    answers: dict[str, dict[str, OtherPlannersFigures]] = Field(default_factory=dict)

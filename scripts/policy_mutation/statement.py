@@ -9,9 +9,9 @@ from typing import Any
 
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.yaml_io import Document, Path, dotted, read_mapping
-from neuroscale.gate.mutation.mutant import Mutant, Object, paths
 from neuroscale.repo.layout import POLICIES
 from neuroscale.repo.snapshot import Snapshot, read_text
+from policy_mutation.mutant import Mutant, Object, paths
 
 FILE = "mutations.yaml"
 _FIELDS = {"demands", "bad_values", "equivalents", "policy_equivalents", "policy_gaps"}

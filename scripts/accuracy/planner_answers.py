@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from neuroscale.accuracy.cases import CaseAccelerator, Figure, StartCase
-from neuroscale.accuracy.reading import Cases
+from accuracy.cases import CaseAccelerator, Figure, StartCase
+from accuracy.reading import Cases
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.model_lookup import load_model
 from neuroscale.core.errors import InputError, Problem

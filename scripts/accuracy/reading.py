@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, model_validator
 
-from neuroscale.accuracy.cases import ModelCase, StartCase
-from neuroscale.accuracy.other_planners import Others
+from accuracy.cases import ModelCase, Others, StartCase
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.frozen import Frozen
 from neuroscale.core.units import MIB

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from neuroscale.accuracy.comparison import FROM_HEADERS, Kind, Row
-from neuroscale.accuracy.reading import Cases
-from neuroscale.accuracy.summary import Summary, Tally, holds
+from accuracy.comparison import FROM_HEADERS, Kind, Row, Summary, Tally, holds
+from accuracy.reading import Cases
 from neuroscale.core.printable import counted, terminal
 from neuroscale.core.units import GIB
 from neuroscale.report.plan_view import line

@@ -1,23 +1,24 @@
-"""`neuroscale accuracy`: compares planning's figures with those that others measured.
-
-Formats the comparison of planning with others' measurements for programs.
-"""
+"""`scripts/accuracy`: compares planning's figures with those that others measured."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from neuroscale.accuracy.comparison import AIMS, FROM_HEADERS, Row
-from neuroscale.accuracy.reading import Cases
-from neuroscale.accuracy.summary import Summary, Tally, holds
+from accuracy.comparison import AIMS, FROM_HEADERS, KINDS, Kind, Row, Summary, Tally, compare, holds, summarize
+from accuracy.planner_answers import Planner
+from accuracy.reading import Cases, read_cases
+from neuroscale.catalog import load_catalog
+from neuroscale.cli import app
 from neuroscale.cli.options import JsonOption, RepositoryOption, print_json
 from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.core.validation import suggest
+from neuroscale.repo.layout import find_root
+from neuroscale.repo.snapshot import FolderSnapshot
 
-if TYPE_CHECKING:
-    from neuroscale.accuracy.comparison import Kind
+CASES = "tests/ground_truth"
 
 
 def as_mapping(cases: Cases, rows: tuple[Row, ...], summaries: tuple[Summary, ...]) -> dict[str, Any]:
@@ -79,9 +80,6 @@ def _rounded(share: float | None) -> float | None:
     return None if share is None else round(share, 6)
 
 
-CASES = "tests/ground_truth"
-
-
 def show_accuracy(
     cases: Annotated[
         Path | None, typer.Option("--cases", help="A folder of cases. Default: the repository's tests/ground_truth.")
@@ -93,14 +91,6 @@ def show_accuracy(
     repository: RepositoryOption = None,
 ) -> int:
     """Compare planning's figures with measured ones. Exit status 1: a figure misses its target."""
-    from neuroscale.accuracy.comparison import compare
-    from neuroscale.accuracy.planner_answers import Planner
-    from neuroscale.accuracy.reading import read_cases
-    from neuroscale.accuracy.summary import holds, summarize
-    from neuroscale.catalog import load_catalog
-    from neuroscale.repo.layout import find_root
-    from neuroscale.repo.snapshot import FolderSnapshot
-
     kind = None if only is None else _kind(only)
     root = find_root(repository or Path.cwd())
     read = read_cases(cases or root / CASES)
@@ -114,17 +104,20 @@ def show_accuracy(
     else:
         from rich.console import Console
 
-        from neuroscale.report.accuracy_view import print_accuracy
+        from accuracy.view import print_accuracy
 
         print_accuracy(read, rows, summaries, Console(highlight=False))
     return ExitStatus.PASSED if holds(rows) else ExitStatus.FINDINGS
 
 
 def _kind(name: str) -> Kind:
-    from neuroscale.accuracy.comparison import KINDS
-    from neuroscale.core.validation import suggest
 
     for kind in KINDS:
         if kind == name:
             return kind
     raise InputError(Problem("--only", "", f"{name!r} is not a kind of figure", suggest(name, KINDS)))
+
+
+def main() -> None:
+    """Run the command line, and exit with the command's status."""
+    app.run(app.single(show_accuracy), "scripts/accuracy")

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from neuroscale.core.yaml_io import Path, dotted
-from neuroscale.gate.mutation.mutant import Mutant, Object, at, changed, of_value, paths
 from neuroscale.vllm.argument_parser import VersionParser, dest_of, parser_of
 from neuroscale.vllm.known_arguments import versions
+from policy_mutation.mutant import Mutant, Object, at, changed, of_value, paths
 
 _SHELLS = re.compile(r"(.*/)?(ba|da|a)?sh")
 _NUMBER = re.compile(r"(--?[\w-]+=)?([0-9]+)")
