@@ -21,8 +21,8 @@ from neuroscale.core import schemas
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.yaml_io import dump, flow, read_documents
 from neuroscale.kube.client import Cluster
-from neuroscale.policies.new_policy import SHARED
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE, Policy, load_policy_set
+from neuroscale.policies.render import shared_blocks
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from neuroscale.vllm.argument_parser import Word, parser_of, spelled
 from neuroscale.vllm.known_arguments import versions
@@ -152,7 +152,7 @@ def test_there_are_hundreds_of_changed_policies_and_each_differs_from_its_policy
         "message broken",
         "alternative dropped",
     } <= operators
-    assert {name for name, _, _ in shared_mutants(policies)} == set(SHARED)
+    assert {name for name, _, _ in shared_mutants(policies)} == set(shared_blocks(FolderSnapshot(ROOT)))
 
 
 def test_a_change_of_a_field_leaves_the_object_as_it_was_and_changes_a_copy() -> None:

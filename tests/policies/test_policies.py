@@ -9,7 +9,7 @@ import io
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
@@ -23,13 +23,13 @@ import comparisons
 from examples import examples
 from neuroscale.core import schemas, tool_cache
 from neuroscale.gate.check import Evaluation
-from neuroscale.gate.checks.changed_policies import evaluate_policy_tests
+from neuroscale.gate.checks.changed_policies import evaluate_policy_tests, shared_text_findings
 from neuroscale.gate.checks.refused_kinds import REFUSED, plural_of
 from neuroscale.gate.checks.schema import evaluate_schemas
 from neuroscale.manifests.objects import read_manifests
-from neuroscale.policies.new_policy import SHARED
-from neuroscale.policies.policy_set import TRIPWIRES, load_policy_set
-from neuroscale.repo.snapshot import MemorySnapshot
+from neuroscale.policies.policy_set import SHARED_TEXT, TRIPWIRES, load_policy_set
+from neuroscale.policies.render import rendered
+from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from platform_repository import CATALOG
 from policies_support import NAMES, POLICIES, ROOT, documents, judge, judges, policy
 
@@ -131,28 +131,41 @@ def test_the_cases_name_every_good_and_bad_resource_once(name: str) -> None:
     assert all(result["policy"] == name and result["isValidatingPolicy"] for result in cases["results"])
 
 
-def shared_blocks(name: str) -> Iterator[tuple[str, str]]:
-    text = (POLICIES / name / "policy.yaml").read_text()
-    for match in re.finditer(r"(?ms)^    # -- shared: (\w+) --.*?^    # -- end shared: \1 --$", text):
-        yield match[1], match[0]
-    assert text.count("-- shared:") == text.count("-- end shared:")
+def test_the_command_would_render_the_policies_as_they_are() -> None:
+    snapshot = FolderSnapshot(ROOT)
+    files = rendered(snapshot, load_policy_set(snapshot).policies)
+    assert len(files) == 2 * len(NAMES)
+    assert [path for path, text in files.items() if (ROOT / path).read_text() != text] == []
 
 
-def test_shared_text_is_the_same_in_every_policy() -> None:
-    blocks: dict[str, set[str]] = {}
-    for name in NAMES:
-        for block, text in shared_blocks(name):
-            blocks.setdefault(block, set()).add(text)
-    assert set(blocks) == set(SHARED)
-    assert {block: len(texts) for block, texts in blocks.items()} == dict.fromkeys(blocks, 1)
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda text: text.replace("p.pod != null", "true"), "differs from policies/shared.yaml"),
+        (lambda text: text.replace("# Every pod spec of", "# Each pod spec of"), "differs from policies/shared.yaml"),
+        (lambda text: text.replace("    # -- end shared: pods --\n", ""), "does not end"),
+        (lambda text: text.replace("-- shared: pods --", "-- shared: podz --"), "Did you mean 'pods'"),
+        (lambda text: text.replace("shared: pods --", "pods --"), "outside of the shared text"),
+        (lambda text: text, ""),
+    ],
+)
+def test_a_policy_with_other_shared_text_is_a_finding(change: Callable[[str], str], words: str) -> None:
+    path = "policies/non-root/policy.yaml"
+    texts = {one: (ROOT / one).read_text() for one in (path, TRIPWIRES, SHARED_TEXT)}
+    texts[path] = change(texts[path])
+    snapshot = MemorySnapshot({one: text.encode() for one, text in texts.items()})
+    found = shared_text_findings(snapshot, load_policy_set(snapshot).policies)
+    assert [words in f"{one.message} {one.fix}" for one in found] == ([True] if words else [])
 
 
-def test_a_shared_variable_is_never_defined_outside_the_shared_text() -> None:
-    for name in NAMES:
-        shared = {block for block, _ in shared_blocks(name)}
-        defined = Counter(variable["name"] for variable in policy(name)["spec"].get("variables", []))
-        assert max(defined.values(), default=1) == 1
-        assert set(SHARED) & set(defined) == shared
+def test_shared_text_without_its_file_is_a_finding() -> None:
+    files = {one: (ROOT / one).read_bytes() for one in ("policies/non-root/policy.yaml", TRIPWIRES)}
+    snapshot = MemorySnapshot(files)
+    (found,) = shared_text_findings(snapshot, load_policy_set(snapshot).policies)
+    assert (found.file, found.message) == (SHARED_TEXT, "is missing")
+    files[SHARED_TEXT] = b"variables: [{name: pods, expression: '[]'}]"
+    (found,) = shared_text_findings(MemorySnapshot(files), load_policy_set(snapshot).policies)
+    assert "each marked block" in found.message
 
 
 @pytest.mark.parametrize("name", ["allowed-registries", "allowed-storage"])

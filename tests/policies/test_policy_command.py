@@ -130,6 +130,23 @@ def test_the_example_in_a_new_policy_about_pods_works_once_it_replaces_the_rule(
     assert {answer for answer, _ in found.values()} == {"pass"}
 
 
+def test_shared_text_and_cases_are_written_once(run: Callable[..., Said], repository: Path) -> None:
+    assert run("render", "--repository", repository).out == ""
+    shared = repository / "policies/shared.yaml"
+    shared.write_text(shared.read_text().replace("# Every pod spec", "# Each pod spec"))
+    bad = repository / "policies/non-root/bad.yaml"
+    bad.write_text(bad.read_text() + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: bad-new}\n")
+    written = run("render", "--repository", repository).out.split()
+    assert "policies/pinned-models/policy.yaml" in written
+    assert [path for path in written if path.endswith("test.yaml")] == [
+        "policies/non-root/.kyverno-test/kyverno-test.yaml"
+    ]
+    (cases,) = documents(repository / written[written.index("policies/non-root/policy.yaml") + 1])
+    assert cases["results"][-1]["resources"] == ["bad-new"]
+    assert "# Each pod spec" in (repository / "policies/non-root/policy.yaml").read_text()
+    assert run("render", "--repository", repository).out == ""
+
+
 VOLUMES: dict[str, object] = {
     "host": [{"name": "a", "hostPath": {"path": "/"}}],
     "other": [{"name": "a", "emptyDir": {}}],

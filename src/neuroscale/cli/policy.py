@@ -175,6 +175,22 @@ def make_policy(
     return ExitStatus.PASSED
 
 
+@app.command("render")
+def render_policies(repository: RepositoryOption = None) -> int:
+    """Write the shared text of policies/shared.yaml into the policies, and each policy's cases for `kyverno test`."""
+    from neuroscale.core.files import write_public
+    from neuroscale.policies.render import rendered
+
+    snapshot, policies = _read(repository)
+    for path, text in rendered(snapshot, policies.policies).items():
+        if snapshot.read(path) != text.encode():
+            file = snapshot.root / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_public(file, text)
+            typer.echo(f"  {path}")
+    return ExitStatus.PASSED
+
+
 def _read(repository: Path | None) -> tuple[FolderSnapshot, PolicySet]:
     from neuroscale.policies.policy_set import load_policy_set
     from neuroscale.repo.layout import find_root

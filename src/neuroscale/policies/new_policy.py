@@ -16,17 +16,15 @@ from neuroscale.core.validation import suggest
 from neuroscale.core.yaml_io import dump, read_documents, scalar
 from neuroscale.policies.description import BAD, GOOD
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE, POLICY_FILE, TRIPWIRES, PolicySet
+from neuroscale.policies.render import CASES, cases, shared_blocks
 from neuroscale.repo.layout import POLICIES
 from neuroscale.repo.snapshot import Snapshot, read_text
 
-CASES = ".kyverno-test/kyverno-test.yaml"
 _README = f"{POLICIES}/README.md"
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _REFUSED = "refused"
 PLACEHOLDER = "REPLACE"
 """The word that marks what a person must replace in a new policy."""
-SHARED = ("pods", "containers", "commands", "model_servers", "language_model")
-"""The blocks of text that policies share: each needs those before it."""
 # Controllers must be able to scale down an old object of these kinds that no longer satisfies.
 _JUDGED_ONCE = ("replicasets", "replicationcontrollers")
 _ROW = re.compile(r"^\| \[([^\]]+)\]\(", re.MULTILINE)
@@ -43,11 +41,11 @@ def new_policy(
     """The files of a new policy, by path, with the tripwires and the README's table that name it.
 
     `names`: the kinds that it judges. Their objects come from the tests of the existing policies. `shared`: the last of
-    the blocks of SHARED that the policy gets, copied from an existing one.
+    the blocks of shared text that the policy gets.
     Raises InputError for a name that is taken or cannot be used, a kind without a test object, and an unknown block.
     """
     _check_name(policies, name)
-    variables = _shared_blocks(snapshot, policies, shared)
+    variables = _shared_variables(snapshot, shared)
     examples = _examples(snapshot, policies)
     chosen = []
     for kind in dict.fromkeys(names):
@@ -59,11 +57,12 @@ def new_policy(
             )
         chosen.append(examples[kind])
     folder = f"{POLICIES}/{name}"
+    good, bad = ([_object(name, one, which) for one in chosen] for which in ("good", "bad"))
     return {
         f"{folder}/{POLICY_FILE}": _policy(name, chosen, kinds, variables),
-        f"{folder}/{GOOD}": _documents(_object(name, one, "good") for one in chosen),
-        f"{folder}/{BAD}": _documents(_object(name, one, "bad") for one in chosen),
-        f"{folder}/{CASES}": _cases(name, chosen),
+        f"{folder}/{GOOD}": "---\n".join(map(dump, good)),
+        f"{folder}/{BAD}": "---\n".join(map(dump, bad)),
+        f"{folder}/{CASES}": cases(name, good, bad),
         TRIPWIRES: _tripwires(snapshot, policies, name, chosen),
         _README: _readme(snapshot, name),
     }
@@ -92,19 +91,15 @@ def _examples(snapshot: Snapshot, policies: PolicySet) -> dict[str, dict[str, An
     return found
 
 
-def _shared_blocks(snapshot: Snapshot, policies: PolicySet, last: str | None) -> str:
-    """The policy's variables: the shared blocks up to this one, as the first policy that has it writes them."""
+def _shared_variables(snapshot: Snapshot, last: str | None) -> str:
+    """The policy's variables: the shared blocks up to this one."""
     if last is None:
         return ""
-    if last not in SHARED:
+    blocks = shared_blocks(snapshot)
+    if last not in blocks:
         message = f"{last!r} is not a block of shared text"
-        raise InputError(Problem("the command line", "--shared", message, suggest(last, SHARED)))
-    start, end = f"    # -- shared: {SHARED[0]} --", f"    # -- end shared: {last} --\n"
-    for policy in policies.policies:
-        text = read_text(snapshot, policy.file)
-        if start in text and end in text:
-            return "  variables:\n" + text[text.index(start) : text.index(end) + len(end)]
-    raise InputError(Problem(POLICIES, last, "is in no policy", f"Restore a policy with the shared text {last}."))
+        raise InputError(Problem("the command line", "--shared", message, suggest(last, blocks)))
+    return "  variables:\n" + "".join(list(blocks.values())[: list(blocks).index(last) + 1])
 
 
 def _rules(chosen: Sequence[Mapping[str, Any]], kinds: Mapping[tuple[str, str], Kind]) -> str:
@@ -188,42 +183,12 @@ def _object(name: str, example: Mapping[str, Any], which: str) -> dict[str, Any]
     annotations = {key: text for key, text in (metadata.get("annotations") or {}).items() if key != EXPECTED_MESSAGE}
     if which == "bad":
         annotations |= {EXPECTED_MESSAGE: _message(name), f"neuroscale.dev/{name}": _REFUSED}
-    metadata |= {"name": _object_name(example, which), "namespace": name}
+    dashed = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", example["kind"]).lower()
+    metadata |= {"name": f"{which}-{dashed}", "namespace": name}
     metadata.pop("annotations", None)
     if annotations:
         metadata["annotations"] = annotations
     return value
-
-
-def _object_name(example: Mapping[str, Any], which: str) -> str:
-    return f"{which}-{re.sub(r'(?<=[a-z])(?=[A-Z])', '-', example['kind']).lower()}"
-
-
-def _documents(values: Any) -> str:
-    return "---\n".join(map(dump, values))
-
-
-def _cases(name: str, chosen: Sequence[Mapping[str, Any]]) -> str:
-    results = "".join(
-        f"  - policy: {name}\n"
-        "    isValidatingPolicy: true\n"
-        f"    kind: {one['kind']}\n"
-        f"    result: {result}\n"
-        f"    resources: [{_object_name(one, which)}]\n"
-        for which, result in (("good", "pass"), ("bad", "fail"))
-        for one in chosen
-    )
-    return f"""apiVersion: cli.kyverno.io/v1alpha1
-kind: Test
-metadata:
-  name: {name}
-policies:
-  - ../{POLICY_FILE}
-resources:
-  - ../{GOOD}
-  - ../{BAD}
-results:
-{results}"""
 
 
 def _tripwires(snapshot: Snapshot, policies: PolicySet, name: str, chosen: Sequence[Mapping[str, Any]]) -> str:

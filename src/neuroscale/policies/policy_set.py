@@ -19,6 +19,7 @@ EXPECTED_MESSAGE = "neuroscale.dev/expect-message"
 TRIPWIRE_MESSAGE = "neuroscale.dev/tripwire-message"
 FIX = "neuroscale.dev/fix"
 TRIPWIRES = f"{POLICIES}/tripwires.yaml"
+SHARED_TEXT = f"{POLICIES}/shared.yaml"
 
 # The fields that a policy may have. Any other field could make it apply to fewer objects than the computed list.
 _SPEC_FIELDS = {
@@ -145,7 +146,7 @@ def _load(snapshot: Snapshot) -> PolicySet:
             if entry.kind not in ("file", "executable"):
                 raise InputError(Problem(entry.path, "", f"is a {entry.kind}", "Keep regular files only."))
             folders.setdefault(parts[1], set()).add("/".join(parts[2:]))
-        elif entry.kind != "file" or entry.path not in (TRIPWIRES, f"{POLICIES}/README.md"):
+        elif entry.kind != "file" or entry.path not in (TRIPWIRES, SHARED_TEXT, f"{POLICIES}/README.md"):
             fix = f"Write a policy as {POLICIES}/NAME/policy.yaml: nothing reads policies elsewhere."
             raise InputError(Problem(entry.path, "", "is not the folder of a policy", fix))
     policies = []

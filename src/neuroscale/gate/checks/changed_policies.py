@@ -27,7 +27,8 @@ from neuroscale.gate.run_upstream_tool import run_tool
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.policies.new_policy import PLACEHOLDER
-from neuroscale.policies.policy_set import EXPECTED_MESSAGE, POLICY_FILE, TRIPWIRES, Policy, PolicySet
+from neuroscale.policies.policy_set import EXPECTED_MESSAGE, POLICY_FILE, SHARED_TEXT, TRIPWIRES, Policy, PolicySet
+from neuroscale.policies.render import rendered_policy, shared_blocks
 from neuroscale.repo.layout import POLICIES
 from neuroscale.repo.snapshot import Snapshot, read_text
 
@@ -84,15 +85,18 @@ class ChangedPolicyTestsCheck(GateCheck):
         return None if _to_test(run.change) else LeftOut()
 
     def evaluate(self, run: Run) -> Evaluation:
-        return evaluate_policy_tests(
+        names, policy_set = _to_test(run.change), run.after.policies()
+        tested = evaluate_policy_tests(
             run.given.snapshot,
-            run.after.policies(),
-            _to_test(run.change),
+            policy_set,
+            names,
             run.schemas(),
             tool_cache.find("kyverno"),
             run.folder / GATE,
             today=run.today,
         )
+        altered = [policy for policy in policy_set.policies if policy.name in names]
+        return replace(tested, findings=(*shared_text_findings(run.given.snapshot, altered), *tested.findings))
 
 
 def policy_names(snapshot: Snapshot) -> set[str]:
@@ -102,13 +106,33 @@ def policy_names(snapshot: Snapshot) -> set[str]:
 
 
 def _to_test(change: Change | None) -> frozenset[str]:
-    """The policies to test. Tests depend on the policy's folder and the tripwires, and not on exceptions."""
+    """The policies to test. Tests depend on the policy's folder, the tripwires and the shared text."""
     if change is None or not change.touches(POLICIES):
         return frozenset()
     every = policy_names(change.after)
-    if TRIPWIRES in change.paths:
+    if TRIPWIRES in change.paths or SHARED_TEXT in change.paths:
         return frozenset(every)
     return frozenset(name for name in every if change.touches(f"{POLICIES}/{name}"))
+
+
+def shared_text_findings(snapshot: Snapshot, policies: Sequence[Policy]) -> list[Finding]:
+    """Policies whose shared text differs from the repository's one place for it."""
+    texts = {policy.file: read_text(snapshot, policy.file) for policy in policies}
+    needed = snapshot.read(SHARED_TEXT) is not None or any("-- shared: " in text for text in texts.values())
+    findings = []
+    try:
+        blocks = shared_blocks(snapshot) if needed else {}
+    except InputError as error:
+        return problem_findings(GATE, "shared-text", error)
+    for policy in policies:
+        try:
+            if rendered_policy(snapshot, policy, blocks) != texts[policy.file]:
+                message = f"holds a block of shared text that differs from {SHARED_TEXT}"
+                fix = f"Change {SHARED_TEXT}, and run: neuroscale policy render."
+                findings.append(file_finding(GATE, "shared-text", policy.file, message, fix))
+        except InputError as error:
+            findings += problem_findings(GATE, "shared-text", error)
+    return findings
 
 
 def evaluate_policy_tests(
