@@ -11,7 +11,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 _LOCKS = {
     "runtime.txt": ["pyproject.toml"],
-    "dev.txt": ["pyproject.toml", "--group", "dev", "--constraints", "requirements/runtime.txt"],
+    "dev.txt": ["pyproject.toml", "--extra", "pictures", "--group", "dev", "--constraints", "requirements/runtime.txt"],
     "bootstrap.txt": ["--group", "bootstrap"],
     "go.txt": ["--group", "go"],
     "zig.txt": ["--group", "zig"],

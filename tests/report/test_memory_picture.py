@@ -192,6 +192,13 @@ def test_a_plan_is_drawn_where_it_is_asked_to_be(
     said = capsys.readouterr()
     assert said.out == ""
     assert "Name a .svg or .png file" in said.err
+    # The gate's environment has no matplotlib.
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert command("plan", EXAMPLE, "--repository", ROOT, "--picture", tmp_path / "other.svg") == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "--picture: needs matplotlib, which is not installed here. Run `make setup`" in said.err
+    assert not (tmp_path / "other.svg").exists()
 
 
 def test_drawing_is_imported_by_nothing_that_draws_nothing() -> None:

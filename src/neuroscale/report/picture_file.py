@@ -42,8 +42,8 @@ _STYLE: dict[Any, Any] = {
 def write_figure(path: Path, title: str, size: tuple[float, float], draw: Callable[[Figure], None]) -> None:
     """Writes what `draw` draws as SVG or PNG, by the path's suffix: the same bytes for the same drawing and title.
 
-    `size`: width and height in inches. Raises InputError for another suffix, and where the file cannot be written; then
-    nothing is.
+    `size`: width and height in inches. Raises InputError for another suffix, without matplotlib, and where the file
+    cannot be written; then nothing is.
     """
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
@@ -68,9 +68,12 @@ def write_figure(path: Path, title: str, size: tuple[float, float], draw: Callab
 
 def _bytes(title: str, size: tuple[float, float], form: str, draw: Callable[[Figure], None]) -> bytes:
     # The drawing library is slow to import, and only this function needs it.
-    import matplotlib
-    from matplotlib.figure import Figure
-
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        fix = "Run `make setup`, which installs it, or install the extra `pictures` of this package."
+        raise InputError(Problem("--picture", "", "needs matplotlib, which is not installed here", fix)) from error
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
