@@ -3,9 +3,7 @@ BIN := .venv/bin
 # The interpreter that .venv was made with, once it is there: another one would make it anew.
 # One that somebody committed, or of which git cannot say so, is not run.
 PYTHON ?= $(shell test -e $(BIN)/python && tracked="$$(git -c safe.directory='*' ls-files .venv 2>&1)" && test -z "$$tracked" && echo $(BIN)/python || echo python3)
-SET_UP = command -v $(PYTHON) >/dev/null || { echo "set-up: $(PYTHON) is not installed. Install Python 3.11 or newer."; exit 1; }; $(ONLY_THIS)$(PYTHON) scripts/setup.py
-# Set-up takes the fastest interpreter of that version, unless its user named one.
-ONLY_THIS = $(if $(filter command environment,$(origin PYTHON)),NEUROSCALE_ONLY_THIS_PYTHON=1 )
+SET_UP = command -v $(PYTHON) >/dev/null || { echo "set-up: $(PYTHON) is not installed. Install Python 3.11 or newer."; exit 1; }; $(PYTHON) scripts/setup.py
 # Tests start Python some thousand times; without its compiled modules each start would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
 # More workers than processors: many tests wait for a cluster, a model or an answer.

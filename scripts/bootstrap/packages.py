@@ -11,11 +11,12 @@ import sys
 import tomllib
 from pathlib import Path
 
-from bootstrap import interpreter
 from bootstrap.machine import read_seal, write_seal
 from bootstrap.running import SetupError, run, say
 from neuroscale.core.tool_cache import digest, kept_uv, locked_version
 
+_ALONE = ("-I",)
+"""Python would otherwise look for modules in the checkout first, and run a `venv.py` or `pip.py` that was committed."""
 _STAMP = "neuroscale-setup.json"
 _STARTED = "neuroscale-setup.started"
 
@@ -106,15 +107,15 @@ class PythonPackages:
         return self.python.exists() and self.uv.exists() and (packages / f"uv-{wanted}.dist-info" / "RECORD").exists()
 
     def _create(self) -> None:
-        outside, has_uv = interpreter.fastest_on_path(), self._kept_uv.exists()
+        outside, has_uv = _outside(), self._kept_uv.exists()
         options: list[str] = []
-        pip: list[str | Path] = [self.python, *interpreter.ALONE, "-m", "pip"]
+        pip: list[str | Path] = [self.python, *_ALONE, "-m", "pip"]
         if has_uv or _has_pip(outside):
             # To install another pip would take longer than all that it is used for here.
             options = ["--without-pip"]
-            pip = [outside, *interpreter.ALONE, "-m", "pip", "--python", self.python]
+            pip = [outside, *_ALONE, "-m", "pip", "--python", self.python]
         run(
-            [outside, *interpreter.ALONE, "-m", "venv", *options, "--clear", self._folder],
+            [outside, *_ALONE, "-m", "venv", *options, "--clear", self._folder],
             doing="Making the virtual environment .venv",
             log=self._logs / "venv.log",
         )
@@ -188,10 +189,15 @@ def _python_version() -> str:
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
+def _outside() -> str:
+    """The interpreter that runs this, outside any virtual environment: `.venv` cannot be replaced by its own one."""
+    return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+
+
 def _has_pip(python: str) -> bool:
     """Whether an interpreter has a pip that can install into another environment: 22.3 or newer."""
     asked = "import importlib.metadata as m; print(m.version('pip'))"
-    command = [python, *interpreter.ALONE, "-c", asked]
+    command = [python, *_ALONE, "-c", asked]
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     found = re.match(r"(\d+)\.(\d+)", said.stdout)
     return found is not None and (int(found[1]), int(found[2])) >= (22, 3)

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -24,10 +24,9 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from bootstrap import activity, interpreter, locks, machine, packages, prerequisites, running
+from bootstrap import activity, locks, machine, packages, prerequisites, running
 from bootstrap import main as setup
 from bootstrap.go import Go, version_numbers
-from bootstrap.interpreter import Interpreter
 from bootstrap.locks import locked, shared
 from bootstrap.prerequisites import Machine
 from bootstrap.running import SetupError, run
@@ -814,7 +813,6 @@ def checkout(tmp_path: Path) -> Path:
 def recorder(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     recorder = Recorder(checkout)
     monkeypatch.setattr(packages, "run", recorder)
-    monkeypatch.setenv(interpreter.ONLY_THIS, "1")  # to compare Pythons takes longer than a test
     return recorder
 
 
@@ -878,67 +876,6 @@ def test_the_gate_needs_the_runtimes_packages_only(checkout: Path, recorder: Rec
     assert "--editable" not in recorder.kinds()
     sync = next(command for command in recorder.commands if "sync" in command)
     assert [Path(word).name for word in sync if word.endswith(".txt")] == ["bootstrap.txt", "runtime.txt"]
-
-
-HERE = Interpreter("/usr/bin/python3.11", (3, 11), venv=True, headers=True, seconds=0.020)
-
-
-@pytest.mark.parametrize(
-    ("other", "chosen"),
-    [
-        ({"seconds": 0.014}, True),
-        ({"seconds": 0.019}, False),
-        ({"seconds": 0.030}, False),
-        ({"seconds": 0.014, "version": (3, 12)}, False),
-        ({"seconds": 0.014, "venv": False}, False),
-        ({"seconds": 0.014, "headers": False}, False),
-        ({"seconds": 0.014, "path": HERE.path}, False),
-    ],
-)
-def test_the_environments_python_is_the_fastest_that_can_do_the_same(other: dict[str, Any], *, chosen: bool) -> None:
-    another = replace(HERE, **{"path": "/opt/bin/python3.11", **other})
-    assert (interpreter.choose(HERE, [another]) == another) == chosen
-    assert interpreter.choose(HERE, []) == HERE
-
-
-def test_programs_on_path_that_only_have_the_name_of_a_python_are_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    for folder, text in (("fails", "exit 3"), ("says-nothing", "exit 0"), ("lies", "echo '{\"seconds\": 0}'")):
-        program = tmp_path / folder / name
-        program.parent.mkdir()
-        program.write_text(f"#!/bin/sh\n{text}\n")
-        program.chmod(0o755)
-    folders = (*(str(tmp_path / one) for one in ("fails", "says-nothing", "lies", "missing")), "relative", "")
-    monkeypatch.setenv("PATH", os.pathsep.join(folders))
-    assert interpreter.fastest_on_path() == interpreter.this()
-    assert capsys.readouterr().out == ""
-
-
-def test_a_faster_python_is_taken_and_named_unless_the_user_named_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The other one is this Python, in a program that says that it needs no time."""
-    other = tmp_path / f"python{sys.version_info.major}.{sys.version_info.minor}"
-    found = interpreter.look(interpreter.this())
-    assert found is not None
-    said = {**asdict(found), "path": str(other), "seconds": 0.0001}
-    other.write_text(f"#!/bin/sh\necho '{json.dumps(said)}'\n")
-    other.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert interpreter.fastest_on_path() == str(other)
-    assert f"make PYTHON={interpreter.this()}" in capsys.readouterr().out
-    monkeypatch.setenv(interpreter.ONLY_THIS, "1")
-    assert interpreter.fastest_on_path() == interpreter.this()
-
-
-def test_make_keeps_set_up_to_the_python_that_its_user_names() -> None:
-    for arguments, kept in ((["PYTHON=python3"], True), ([], False)):
-        shown = subprocess.run(
-            ["make", "--dry-run", "setup", *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=True
-        ).stdout
-        assert (f"{interpreter.ONLY_THIS}=1 " in shown) == kept, shown
 
 
 def test_no_module_of_the_checkout_stands_in_for_one_that_set_up_runs(checkout: Path, recorder: Recorder) -> None:

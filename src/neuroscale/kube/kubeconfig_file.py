@@ -136,7 +136,7 @@ def _named(parts: dict[tuple[str, str], _Part], kind: str, name: str | None) -> 
 
 
 def _token_of_file(user: _Part) -> str:
-    return (user.folder / user.value["tokenFile"]).read_text(encoding="utf-8")
+    return Path(user.folder, user.value["tokenFile"]).read_text(encoding="utf-8")
 
 
 def _tls(cluster: _Part, certificate: bytes | None, key: bytes | None) -> ssl.SSLContext:
