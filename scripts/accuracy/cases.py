@@ -3,7 +3,7 @@
 Every figure stands with its source. GiB is 2^30 bytes, and of one rank, as vLLM prints it. A figure that cannot be
 judged has a reason; a case that cannot be judged at all stays in the files, with its reason.
 
-Holds the answers of other planners to the same cases; `scripts/compare_planners.py` writes the file.
+Answers of other planners to the same cases are in a file that `scripts/compare_planners.py` writes.
 """
 
 from __future__ import annotations

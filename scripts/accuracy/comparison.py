@@ -1,7 +1,4 @@
-"""Compares planning's figures with measured ones: one row for every figure of every case.
-
-Summarises a comparison by kind: counts, medians, the worst errors, and whether the aims hold.
-"""
+"""Compares planning's figures with measured ones: one row for every figure of every case, and a summary by kind."""
 
 from __future__ import annotations
 

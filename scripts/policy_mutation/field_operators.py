@@ -1,9 +1,7 @@
 """Changes one field in every way in which a person or a program gets a value, a key or a place slightly wrong.
 
-Writes a bad object's switches and numbers in other notations of YAML.
-
-Parsers of YAML 1.1 and 1.2 read some of them as the same value, and others as a text: a file with one of them must
-not pass.
+It also writes a bad object's switches and numbers in other notations of YAML: parsers of YAML 1.1 and 1.2 read some of
+them as the same value, and others as a text, so a file with one of them must not pass.
 """
 
 from __future__ import annotations

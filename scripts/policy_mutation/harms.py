@@ -1,10 +1,7 @@
-"""Puts the bad part of a test object (a container, fields of a pod, a volume) into every other place.
+"""Puts the bad part of a test object (a container, fields of a pod, a volume) into every other place and kind.
 
-Lists where objects hold pods and containers, by the definitions of Kubernetes and KServe, not by the policies.
-
-Puts the bad pod of a test object into every other kind that has a pod or a template of one.
-
-A rule that sees one kind alone lets these pass, although the server that they start is the same.
+A rule that sees one kind alone lets these pass, although the server that they start is the same. The places are those
+of the definitions of Kubernetes and KServe, not those of the policies.
 """
 
 from __future__ import annotations

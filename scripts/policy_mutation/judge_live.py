@@ -1,12 +1,8 @@
-"""Asks a live cluster about mutants of test objects: an API server whose admission asks Kyverno with the policies.
+"""Asks a live cluster about mutants of test objects, and counts those that its admission lets through.
 
-Nothing is stored: every request is a dry run.
-
-Measures the strength of a running cluster's admission: which mutants of test objects it lets through.
-
-KServe's webhook fills in and renames fields before policies see them. So a mutant that the cluster admits is sent once
-more to where Kyverno judges nothing, and what the cluster would store there is put to the gate: if the policy lets that
-pass, KServe has mended the mutant.
+Nothing is stored: every request is a dry run. KServe's webhook fills in and renames fields before policies see them. So
+a mutant that the cluster admits is sent once more to where Kyverno judges nothing, and what the cluster would store
+there is put to the gate: if the policy lets that pass, KServe has mended the mutant.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Makes all mutants of a policy: a rule dropped, a condition negated, an operator loosened, a scope narrowed.
 
-The blocks of shared text are the same in every policy, so their mutants change all of them at once.
-
-Changes one CEL expression so that a rule becomes looser, stricter or wrong. Each result is again an expression.
+Each changed expression is again an expression. The blocks of shared text are the same in every policy, so their mutants
+change all of them at once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Makes all mutants of a policy's test objects.
 
-Wraps a bad object in another way: a List, a second document, an anchor, another namespace or version.
-
-What is wrong with it stays, so all of them must still be refused.
+Some wrap a bad object in another way: a List, a second document, an anchor, another namespace or version. What is wrong
+with it stays, so all of them must still be refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Counts the mutants of policies: how many there are, which check caught each, and which no check caught.
-
-Writes the table of `policies/README.md`, which gives the strength of each policy as numbers.
-"""
+"""Counts the mutants of policies and who caught each, and writes the table of policies/README.md."""
 
 from __future__ import annotations
 

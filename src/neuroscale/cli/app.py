@@ -59,7 +59,7 @@ COMMANDS = {  # in the order of the help
     "milestones": Command("milestones", "run_milestones", "Run the lessons: failures, and what prevents them."),
     "local": Command("local", "app", "The platform on this machine: forge, runner, cluster and Argo CD."),
     "platform": Command("platform", "app", "Render, install and price a cluster's objects."),
-    "policy": Command("policy", "app", "Show, test and create policies."),
+    "policy": Command("policy", "app", "Show, render and create policies."),
 }
 
 

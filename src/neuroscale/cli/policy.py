@@ -1,4 +1,4 @@
-"""`neuroscale policy`: shows the policies' demands, their reasons and kinds, and makes new ones."""
+"""`neuroscale policy`: shows the policies' demands and reasons, writes what they share, and makes new ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from neuroscale.policies.policy_set import PolicySet
     from neuroscale.repo.snapshot import FolderSnapshot
 
-app = typer.Typer(name="policy", help="Show, test and create policies.", no_args_is_help=True)
+app = typer.Typer(name="policy", help="Show, render and create policies.", no_args_is_help=True)
 
 
 @app.command("list")
