@@ -15,9 +15,9 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from bootstrap.locks import shared, unused
+from bootstrap.module_zip import extract, open_module
 from bootstrap.running import SetupError, last_line, run
 from neuroscale.core import tool_cache
-from neuroscale.core.module_zip import extract, open_module
 from neuroscale.core.tool_cache import Module, Tool
 
 BUILD_CACHES = ("go-build", "go-mod", "zig")

@@ -15,10 +15,10 @@ from bootstrap import prerequisites
 from bootstrap.bundle import VARIABLE, Bundle, RefusedError, address_of, pinned_go, read_digests
 from bootstrap.go import BUILD_CACHES
 from bootstrap.locks import locked
+from bootstrap.module_zip import ModuleError
 from bootstrap.running import BROKEN_OFF, WAITED_FOR, SetupError, say
 from bootstrap.steps import PURPOSES, Step, Steps
 from neuroscale.core import tool_cache
-from neuroscale.core.module_zip import ModuleError
 from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.core.units import GIB
 

@@ -27,6 +27,8 @@ PURPOSES = {
     "platform": "what the platform on this machine runs, without the tools of the tests",
     "bundle": "only what a bundle holds: every tool and the schemas, without vLLM",
 }
+# The schemas are built by the packages that set-up just installed, and not by the interpreter that runs it.
+_SCHEMA_PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from bootstrap.schema_build import main; main()"
 _LISTED_LOCKS = ("runtime.txt", "dev.txt", "bootstrap.txt", "go.txt", "zig.txt", "serve.txt")
 
 
@@ -241,7 +243,7 @@ class Steps:
             zips |= self.go.download(kyverno.source, [kyverno.module], scratch)
             names = (f"{path}={zip_}" for path, zip_ in zips.items())
             run(
-                [self._packages.python, "-I", "-m", "neuroscale.core.schema_build", *names],
+                [self._packages.python, "-I", "-c", _SCHEMA_PROGRAM, str(self._repository / "scripts"), *names],
                 doing="Writing the JSON schemas",
                 log=self._logs / "schemas.log",
             )

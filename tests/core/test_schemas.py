@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from bootstrap.schema_build import read_definitions
 from neuroscale.core import schemas, tool_cache
-from neuroscale.core.schema_build import read_definitions
 from neuroscale.core.schemas import SchemaSet
 
 pytestmark = pytest.mark.tools

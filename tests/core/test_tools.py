@@ -38,7 +38,7 @@ def built(cache: Path) -> tool_cache.Tool:
 def repository(tmp_path: Path) -> Path:
     """A copy of everything that pins a version."""
     folder = tmp_path / "repository"
-    for place in ("platform/local/tools", "requirements"):
+    for place in ("platform/local/tools", "requirements", "scripts/bootstrap", "src/neuroscale/core"):
         shutil.copytree(REPOSITORY / place, folder / place)
     return folder
 

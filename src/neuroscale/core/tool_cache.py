@@ -45,7 +45,10 @@ FILES = "files"
 """The folder beside a binary that holds the files that it reads at run time."""
 
 _TOOLS_FOLDER = Path("platform/local/tools")
-_SCHEMA_CODE = ("custom_schemas.py", "schema_build.py", "schemas.py")
+_SCHEMA_CODE = (
+    *(f"scripts/bootstrap/{name}.py" for name in ("custom_schemas", "kind_schema", "schema_build")),
+    "src/neuroscale/core/schemas.py",
+)
 _REQUIREMENT = re.compile(r"^(?P<path>[^\s()]+)\s+(?P<version>v[^\s]+)")
 _LOCKED = re.compile(r"^(?P<name>[A-Za-z0-9_.-]+)==(?P<version>[^\s;\\]+)", re.MULTILINE)
 
@@ -218,7 +221,7 @@ def schema_pins(repository: Path = REPOSITORY) -> SchemaPins:
     if version is None:
         raise PinError(f"{requirements} does not pin kubernetes-validate.")
     # The code that converts the sources decides the content of the schemas, too.
-    code = [_read(Path(__file__).with_name(name)) for name in _SCHEMA_CODE]
+    code = [_read(repository / name) for name in _SCHEMA_CODE]
     key = digest(*code, version, *(f"{module} {module.checksum}" for module in modules))
     return SchemaPins(tuple(modules), version, cache_folder() / "schemas" / key)
 

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neuroscale.core import custom_schemas, module_zip, schema_build
-from neuroscale.core.module_zip import ModuleError
-from neuroscale.core.schemas import LAYOUT, BuildError, Found, Schema, load, schema_file
+from bootstrap import custom_schemas, module_zip, schema_build
+from bootstrap.kind_schema import BuildError, Found, Schema
+from bootstrap.module_zip import ModuleError
+from neuroscale.core.schemas import LAYOUT, load, schema_file
 from neuroscale.core.tool_cache import Module
 
 OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
@@ -299,9 +300,7 @@ def test_a_folder_of_a_module_is_unpacked_without_the_modules_name(tmp_path: Pat
 )
 def test_a_module_with_unusable_folders_is_refused(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(ModuleError, match=message):
-        module_zip.extract(
-            archive({name: "x"}), Module("example.com/m", "v1", "h1:"), ("templates",), tmp_path / "in"
-        )
+        module_zip.extract(archive({name: "x"}), Module("example.com/m", "v1", "h1:"), ("templates",), tmp_path / "in")
     assert not (tmp_path / "x").exists()
 
 

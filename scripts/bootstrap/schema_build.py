@@ -20,24 +20,21 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-from neuroscale.core import tool_cache
-from neuroscale.core.custom_schemas import KYVERNO, custom_kinds, custom_resource_definitions
-from neuroscale.core.module_zip import ModuleError, open_module
-from neuroscale.core.schemas import (
+from bootstrap.custom_schemas import KYVERNO, custom_kinds, custom_resource_definitions
+from bootstrap.kind_schema import (
     COMBINED,
-    CRDS,
     IGNORED,
-    INDEX,
     OBJECT_META,
     PLAIN,
     BuildError,
     Found,
     Schema,
-    load,
-    schema_file,
     whole_object,
     with_definitions,
 )
+from bootstrap.module_zip import ModuleError, open_module
+from neuroscale.core import tool_cache
+from neuroscale.core.schemas import CRDS, INDEX, load, schema_file
 
 
 def read_definitions(version: str) -> dict[str, Schema]:
@@ -103,7 +100,7 @@ def native_kinds(raw: Mapping[str, Schema], table: Any, source: str) -> Iterator
             if (group, kind) not in known:
                 raise BuildError(
                     f"{source} has the kind {api_version} {kind}, and nothing says its plural and its scope. Add it to "
-                    "_NOT_IN_THE_TABLE of neuroscale/core/schema_build.py."
+                    "_NOT_IN_THE_TABLE of scripts/bootstrap/schema_build.py."
                 )
             plural, namespaced = known[group, kind]
             schema = with_definitions(whole_object(definitions[name], api_version, kind), definitions)
@@ -223,7 +220,7 @@ def write(found: list[Found], folder: Path, crds: Sequence[Mapping[str, Any]] = 
 
 def main() -> None:
     """Build the schemas; each argument is `MODULE=ZIP`. Ends with one sentence and status 1 where it cannot."""
-    parser = argparse.ArgumentParser(prog="python -m neuroscale.core.schema_build", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="schema_build", description=main.__doc__)
     parser.add_argument("archives", nargs="+", metavar="MODULE=ZIP")
     archives = dict(argument.split("=", 1) for argument in parser.parse_args().archives)
     try:

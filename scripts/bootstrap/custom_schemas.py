@@ -11,8 +11,7 @@ from typing import Any
 
 import yaml
 
-from neuroscale.core import tool_cache
-from neuroscale.core.schemas import (
+from bootstrap.kind_schema import (
     COMBINED,
     IGNORED,
     OBJECT_META,
@@ -23,6 +22,7 @@ from neuroscale.core.schemas import (
     whole_object,
     with_definitions,
 )
+from neuroscale.core import tool_cache
 
 KYVERNO = "github.com/kyverno/kyverno"
 # Which files of a module are its custom resource definitions. KServe's `minimal` ones are stubs that allow anything.
