@@ -12,7 +12,7 @@ from neuroscale.kube.client import Object
 from neuroscale.local import kserve, kyverno
 from neuroscale.local.charts import program_of, render, settings_of
 from neuroscale.local.state import LocalError
-from neuroscale.local.webhook_relay import WEBHOOK_KINDS, at_port
+from neuroscale.local.webhooks import WEBHOOK_KINDS, at_port
 
 pytestmark = pytest.mark.tools
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -76,3 +77,14 @@ def test_every_room_has_tests_of_its_own() -> None:
 def test_no_module_is_too_long_to_read_at_once() -> None:
     lengths = {path: len(path.read_text().splitlines()) for path in SOURCE.rglob("*.py")}
     assert {str(path.relative_to(SOURCE)): lines for path, lines in lengths.items() if lines > 400} == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["kube/keeper", "local/gateway_routes", "local/node/read_only_root", "local/node/shim", "local/webhook_relay"],
+)
+def test_a_program_that_a_bare_python_runs_imports_the_standard_library_alone(name: str) -> None:
+    tree = ast.parse((SOURCE / f"{name}.py").read_text())
+    imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    assert {module.split(".")[0] for module in imported} - sys.stdlib_module_names == set()

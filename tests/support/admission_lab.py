@@ -20,7 +20,7 @@ from neuroscale.local import control_plane, kserve, kyverno
 from neuroscale.local.kserve import Kserve, defaulting_problem
 from neuroscale.local.kyverno import Kyverno, apply_policies
 from neuroscale.local.upstream import definitions
-from neuroscale.local.webhook_relay import GROUP_VERSION, WEBHOOK_KINDS
+from neuroscale.local.webhooks import GROUP_VERSION, WEBHOOK_KINDS
 from policies_support import ROOT
 
 UNJUDGED = kserve.NAMESPACE

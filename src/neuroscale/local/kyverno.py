@@ -27,7 +27,7 @@ from neuroscale.local.control_plane import CONTROLLER_MANAGER, cluster, control_
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import PASSABLE, LocalError, State, read_json
 from neuroscale.local.upstream import add_service_account, copy_tool, definitions, namespace
-from neuroscale.local.webhook_relay import hold, registered
+from neuroscale.local.webhooks import hold, registered
 from neuroscale.policies.policy_set import PolicySet, load_policy_set
 from neuroscale.repo.snapshot import FolderSnapshot
 
