@@ -73,7 +73,7 @@ def test_a_hybrid_of_a_release_that_leaves_large_graphs_out_is_not_refused(knowl
     [
         ("v0.28.0", "arguments are read as 0.32.0 would, and its memory as 0.28.0 uses it"),
         ("v0.40.0", "newer than what is known here: command and memory are judged as those of vLLM 0.32.0"),
-        ("v0.6.0", "older than the releases that are known here: its arguments are read as 0.32.0 would"),
+        ("v0.6.0", "whether it fits cannot be judged: vLLM 0.6.0 is older than 0.9.1"),
         ("latest", "does not show its vLLM version: command and memory are judged as those of vLLM 0.32.0"),
     ],
 )

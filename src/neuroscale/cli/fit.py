@@ -33,6 +33,7 @@ from neuroscale.planning.fit import (
     fit,
     with_draft,
 )
+from neuroscale.planning.fit.confidence import unjudged
 from neuroscale.planning.fit.device import family_of
 from neuroscale.planning.fit.versions import number
 from neuroscale.planning.price import PodPrice, pod_price
@@ -43,7 +44,6 @@ from neuroscale.vllm.arguments import Parsed, parse_arguments
 from neuroscale.vllm.command_rules import check_command
 from neuroscale.vllm.engine_arguments import EngineArguments
 from neuroscale.vllm.memory_variables import with_variables
-from neuroscale.vllm.older_arguments import OLDEST
 from neuroscale.vllm.parallel_sizes import world_size
 
 _TOLD_BY_FIT = (
@@ -81,10 +81,6 @@ def answer(question: Question, catalog: Catalog) -> Fit:
         raise InputError(
             Problem("--vllm-version", "", f"{question.vllm_version!r} is not a version", f"Write one such as {PINNED}.")
         ) from error
-    if number(question.vllm_version) < OLDEST:
-        oldest = ".".join(map(str, OLDEST))
-        message = f"{question.vllm_version} is older than {oldest}, the first release whose source was read"
-        raise InputError(Problem("--vllm-version", "", message, f"Name {oldest} or later: older ones are not judged."))
     where = _device(question, catalog)
     facts = facts_of(question.model, catalog)
     parsed, problems = _command(question)
@@ -94,6 +90,8 @@ def answer(question: Question, catalog: Catalog) -> Fit:
     if card is not None:
         problems += tuple(f"{fault.message}. {fault.fix}" for fault in check_dtype(parsed, facts, card))
     arguments = with_variables(parsed.arguments.in_range(), _environment(question))
+    if why := unjudged(facts, where, arguments, question.vllm_version):
+        raise InputError(Problem("--vllm-version", "", f"is not judged: {why}", "Name a later release."))
     facts, unread_draft = _with_draft(facts, arguments, catalog)
     remarks += unread_draft
     result = fit(facts, where, arguments, version=question.vllm_version)
@@ -106,8 +104,6 @@ def answer(question: Question, catalog: Catalog) -> Fit:
         around = Around(_variants(question.model, facts, catalog), _devices(where, catalog), prices)
         found = choices(result, facts, where, arguments, around)
         result = replace(result, choices=tuple(map(prices.with_source, found)))
-    if unread := _unread(parsed):
-        result = replace(result, confidence="low", reasons=(*result.reasons, *unread))
     return replace(result, reasons=(*result.reasons, *remarks))
 
 
@@ -204,11 +200,13 @@ def _command(question: Question) -> tuple[Parsed, tuple[str, ...]]:
             Problem("--vllm-args", "", f"cannot be split into words: {error}", "Close every quotation mark.")
         ) from error
     parsed = parse_arguments(words, question.vllm_version)
-    # For another version only the values are read, since its parser is not known.
+    wrong = [problem for problem in parsed.problems if problem.kind != "ignored"]
+    if wrong and not parsed.exact:
+        told = f"the command is read as vLLM {parsed.version} would, and {wrong[0].word!r}: {wrong[0].message}"
+        raise InputError(Problem("--vllm-args", "", f"are not judged: {told}", "Leave out what only older ones had."))
     problems = tuple(
         f"vLLM {parsed.version} does not start with {problem.word!r}: {problem.message}. {problem.fix}"
-        for problem in parsed.problems
-        if parsed.exact and problem.kind != "ignored"
+        for problem in wrong
     )
     count, asked = question.count, world_size(parsed)
     if count is None:
@@ -218,13 +216,6 @@ def _command(question: Question) -> tuple[Parsed, tuple[str, ...]]:
     if asked > count:
         problems += (f"The arguments ask for {asked} accelerators, and there are {count}.",)
     return parsed, problems
-
-
-def _unread(parsed: Parsed) -> tuple[str, ...]:
-    """A sentence for each argument of another version that the known one lacks, such as --num-scheduler-steps."""
-    words = {problem.word: None for problem in parsed.problems if problem.kind != "ignored"}
-    told = f"the command is read as vLLM {parsed.version} would, which does not know it"
-    return tuple(f"Planning does not count what {word} says: {told}." for word in words if not parsed.exact)
 
 
 def _faults(parsed: Parsed, facts: ModelFacts, entry: ModelEntry | None) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -28,7 +28,6 @@ from neuroscale.vllm.argument_problems import (
 from neuroscale.vllm.argument_words import Program, prepared_words, without_unknown
 from neuroscale.vllm.engine_arguments import EngineArguments, engine_arguments
 from neuroscale.vllm.known_arguments import Snapshot, load, nearest
-from neuroscale.vllm.older_arguments import read_older
 
 # A shared parser's converters collect refusals, so only one command line may be read at a time.
 _ONE_AT_A_TIME = Lock()
@@ -88,8 +87,6 @@ def _parsed(words: tuple[str, ...], version: str, program: Program) -> Parsed:
             values["model"], places["model"] = tag, place
         else:
             problems.append(ArgumentProblem("ignored", str(tag), place, _NOT_THE_MODEL, f"Write --model={tag}."))
-    if snapshot.version != version:
-        problems, values = read_older(given, version, problems, values)
     order = sorted(problems, key=lambda problem: len(given) if problem.place is None else problem.place)
     return Parsed(snapshot.version, version, engine_arguments(values), tuple(order), values, places)
 

@@ -62,8 +62,6 @@ class EngineArguments:
     enable_lora: bool = False
     max_loras: int = 1
     max_lora_rank: int = 16
-    lora_of_experts: bool = True
-    """Whether adapters have matrices for experts; the version decides."""
     hf_overrides: Mapping[str, Any] | None = None
     """The part of `--hf-overrides` that changes only the longest context."""
     graphs_estimated: bool | None = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from neuroscale.vllm.older_arguments import OLDEST
+OLDEST = (0, 9, 1)
+"""The oldest release that is judged. Of older ones a few starts are known (tests/ground_truth), and no other rules."""
 
 _VERSION = re.compile(r"^v?(\d+\.\d+\.\d+)")
 _OF_VLLM = frozenset(
@@ -61,7 +62,7 @@ def judged_as(image: str, asked: str, known: str) -> tuple[str, str]:
     """Which version of vLLM a command is judged as, where its own is not known here or does not show; and the fix.
 
     `asked`: the image's version ("": it does not show). `known`: the release whose arguments are known. The use of
-    memory is known of every release since 0.8 up to that one.
+    memory is known of every release from `OLDEST` up to that one.
     """
     pin = "Pin a release, such as the one of platform/catalog/runtimes/."
     as_known = f"command and memory are judged as those of vLLM {known}"
@@ -75,7 +76,7 @@ def judged_as(image: str, asked: str, known: str) -> tuple[str, str]:
         return f"vLLM {asked} is newer than what is known here: {as_known}", pin
     read = f"its arguments are read as {known} would"
     if release < OLDEST:
-        return f"vLLM {asked} is older than the releases that are known here: {read}, and its memory is a guess", pin
+        return f"vLLM {asked} is older than the releases that are known here: {read}, and its memory is not judged", pin
     return f"the arguments of vLLM {asked} are not known here: {read}, and its memory as {asked} uses it", pin
 
 

@@ -35,6 +35,7 @@ from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.pod_resources import CACHE_SPACE, cache_space, hidden_cache_space, memory_limit
 from neuroscale.manifests.serving_runtimes import SERVING
 from neuroscale.planning.fit import Fit, fit, uncounted
+from neuroscale.planning.fit.confidence import unjudged
 from neuroscale.planning.fit.messages import more_room
 from neuroscale.planning.startup import startup
 from neuroscale.vllm.argument_problems import ProblemKind
@@ -190,14 +191,16 @@ class _Judgement:
             for fault in faults
             if not (unread and fault.rule in BY_ABSENCE) and not self._hidden(self.parsed.places.get(fault.dest))
         )
+        # An older release may have read differently what the known one refuses.
+        older = not self.parsed.exact and bool(self.parsed.problems)
         for fault in faults:
-            self._fault(fault)
+            self._fault(replace(fault, refused=fault.refused and not older))
         self._variables(place)
         self._of_container(check_buckets(self.server.spec))
         if not unread:
             self._room(model, place)
         if model is not None and place is not None:
-            result = self._memory(self._stretched(model), self._shared(place), faults, unread)
+            result = self._memory(self._stretched(model), self._shared(place), faults, unread or older)
             self._times(model, place, result)
         else:
             self._of_container(check_least_start(self.server.container))
@@ -260,7 +263,9 @@ class _Judgement:
         self.fitted = True
         missing = uncounted(model.facts, arguments)
         size = self._place_of("max_model_len", "gpu_memory_utilization", "model")
-        if result.verdict == "refused":
+        if old := unjudged(model.facts, place.device, arguments, result.version):
+            self._not_judged(("image",), f"whether it fits cannot be judged: {old}", "Pin a later release.")
+        elif result.verdict == "refused":
             if result.memory_gib.free < 0 or not any(fault.refused for fault in faults):
                 decides = result.reasons[: max(1, len(result.against) + (result.memory_gib.free < 0))]
                 told = " ".join([*decides, *(one for one in result.reasons if one.startswith("Close"))])

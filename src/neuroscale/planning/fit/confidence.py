@@ -9,13 +9,14 @@ from typing import Literal
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.compressed import is_compressed
 from neuroscale.planning.fit.device import Device
-from neuroscale.planning.fit.overhead import runner
+from neuroscale.planning.fit.overhead import ANY_RESOLUTION, runner
 from neuroscale.planning.fit.result import Confidence, Resolved
 from neuroscale.planning.fit.sparse import are_kernels_unknown, has_indexer
 from neuroscale.planning.fit.states import prefix_caching
-from neuroscale.planning.fit.versions import MEASURED, OLDEST, PINNED, STATES, behaviour, number
+from neuroscale.planning.fit.versions import MEASURED, PINNED, STATES, behaviour, number
 from neuroscale.planning.fit.weights import loads_vision, uncounted
 from neuroscale.vllm.engine_arguments import EngineArguments
+from neuroscale.vllm.images import OLDEST
 
 UNMEASURED = frozenset({"tpu", "rocm"})
 """Families whose overhead is not known. TPU: the compiler's workspace lies outside vLLM's share. ROCm: the memory of
@@ -33,6 +34,26 @@ class Doubt:
 
     level: Literal["medium", "low"]
     clause: str
+
+
+def unjudged(facts: ModelFacts, device: Device, arguments: EngineArguments, version: str) -> str:
+    """Why a start of such a version is not judged, as a clause; "" for one that is."""
+    if number(version) < OLDEST:
+        return f"vLLM {version} is older than {'.'.join(map(str, OLDEST))}, the first release that is judged"
+    scheme = facts.quantization
+    # What no measured start of releases below a number had: their own rules for it are not known here.
+    for since, what, has in (
+        ((0, 10, 0), "on a CPU", device.family == "cpu"),
+        ((0, 11, 0), "that reads videos", facts.model_type.startswith(ANY_RESOLUTION)),
+        ((0, 11, 1), "with LoRA adapters", arguments.enable_lora),
+        ((0, 14, 0), "with chunks of a context", any(layers.kind == "chunked" for layers in facts.cache)),
+        ((0, 15, 0), "whose files name the cache's dtype", scheme is not None and scheme.kv_cache is not None),
+        ((0, 16, 0), "whose weights it converts", scheme is None and arguments.quantization is not None),
+        ((0, 18, 0), "with states", bool(facts.states)),
+    ):
+        if has and number(version) < since:
+            return f"how vLLM {version} serves a model {what} is not known here"
+    return ""
 
 
 def doubts(facts: ModelFacts, device: Device, arguments: EngineArguments, version: str) -> tuple[Doubt, ...]:
@@ -66,8 +87,6 @@ def unknown_need(
         return "nobody knows whether vLLM has kernels for it there"
     if is_compressed(facts):
         return "what its kernels for compressed tokens take was not measured"
-    if number(version) < OLDEST:
-        return f"vLLM {version} is older than the releases whose source was read"
     if facts.parts_missing:
         return "the weights of a tower are not counted"
     if keeps_more_states(facts, arguments, version):
@@ -124,8 +143,8 @@ def _unknown(facts: ModelFacts, device: Device, arguments: EngineArguments, vers
     if is_compressed(facts):
         yield f"nobody measured what kernels for the compressed tokens of {facts.name} take"
     yield from (one.told for one in arguments.unplanned)
-    if number(version) < OLDEST:
-        yield f"vLLM {version} is older than the releases whose source was read"
+    if old := unjudged(facts, device, arguments, version):
+        yield old
     elif number(version) > number(PINNED):
         yield f"vLLM {version} is newer than {PINNED}, the newest release whose source was read"
     elif unread_states(facts, device, version):

@@ -20,6 +20,7 @@ from neuroscale.planning.fit.confidence import (
     confidence_of,
     doubts,
     is_unmeasured,
+    unjudged,
     unknown_need,
     untried_share,
 )
@@ -27,11 +28,11 @@ from neuroscale.planning.fit.device import CONTEXT_GIB, SMALL_CARD_GIB, Device, 
 from neuroscale.planning.fit.drafts import draft_apart, shape_of
 from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, Pool, pool
 from neuroscale.planning.fit.messages import explained, log_lines
-from neuroscale.planning.fit.overhead import LARGEST_GRAPH, Overhead, overhead, runner
+from neuroscale.planning.fit.overhead import Overhead, overhead, runner
 from neuroscale.planning.fit.result import Closeness, Fit, Resolved, Verdict, memory_of
 from neuroscale.planning.fit.support import too_long, unsupported
 from neuroscale.planning.fit.versions import PINNED, Behaviour, behaviour
-from neuroscale.planning.fit.weights import RankWeights, loading_peak, predicts, rank_weights, uncounted
+from neuroscale.planning.fit.weights import RankWeights, predicts, rank_weights, uncounted
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 _BAND_GIB, _BAND_OF_OVERHEAD, _BAND_SHARED_GIB = 0.35, 0.15, 1.5
@@ -63,8 +64,6 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
     does = behaviour(version)
     if facts.states and arguments.enable_prefix_caching is None and not does.prefixes_of_states:
         arguments = replace(arguments, enable_prefix_caching=False)
-    if arguments.enable_lora and not does.lora_of_experts:
-        arguments = replace(arguments, lora_of_experts=False)
     if does.yarn_multiplied and facts.length_by_yarn is not None:
         facts = replace(facts, max_position_embeddings=facts.length_by_yarn, default_length=None)
     resolved = resolve(facts, device, arguments, does)
@@ -89,7 +88,6 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
     lacks = [
         *too_much(device, arguments, resolved, beside, usable, taken),
         *too_little(arguments, resolved, request, room),
-        *_too_much_to_load(device, loading_peak(facts, arguments, does), weights.total),
     ]
     off = band(facts, device, arguments, resolved, weights, beside, version)
     said = arguments.kv_cache_memory_bytes is not None  # the command sets the cache's size, so it is exact
@@ -111,7 +109,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         concurrency = blocks.num_blocks(available) / per_request
         tokens = printed_tokens(blocks, available, concurrency, resolved, does)
     verdict: Verdict = "refused" if not starts else "tight" if close else "fits"
-    unknown = unknown_need(facts, device, arguments, resolved, version)
+    unknown = unjudged(facts, device, arguments, version) or unknown_need(facts, device, arguments, resolved, version)
     if verdict == "fits" and unknown:
         verdict = "tight"
     kv_cache = available if starts else request
@@ -286,27 +284,13 @@ def too_much(
     return []
 
 
-def _too_much_to_load(device: Device, peak: int, loaded: int) -> list[Lack]:
-    """Says so if the weights do not fit while vLLM converts them."""
-    lack = peak + device.held_bytes - device.memory_bytes
-    if peak <= loaded or lack <= 0:
-        return []
-    told = (
-        f"The weights take {peak / GIB:.2f} GiB while they load, before they are converted to {loaded / GIB:.2f} GiB, "
-        f"which is {lack / GIB:.2f} GiB more than is free: vLLM runs out of memory while it starts. Take a checkpoint "
-        "that is quantised already."
-    )
-    return [Lack(lack, told)]
-
-
 def _spare_states(resolved: Resolved, blocks: Pool | None, available: int, does: Behaviour) -> list[int]:
     """Bytes of the blocks beyond those that hold a state for each request that CUDA graphs are captured for; negative
-    if there are too few blocks (`resolve_cudagraph_mode_and_sizes` of vLLM's config/compilation.py; before 0.18
-    `causal_conv1d_update` of its mamba/ops/causal_conv1d.py). Empty if any number of blocks does."""
-    if blocks is None or not resolved.states or not resolved.graphs or does.states_at_once is None:
+    if there are too few blocks (`resolve_cudagraph_mode_and_sizes` of vLLM's config/compilation.py). Empty if any
+    number of blocks does."""
+    if blocks is None or not resolved.states or not resolved.graphs or not does.blocks_for_all_states:
         return []
-    most = resolved.max_num_seqs if does.states_at_once == "all" else min(resolved.max_num_seqs, LARGEST_GRAPH)
-    return [(blocks.num_blocks(available) - most) * blocks.block_bytes]
+    return [(blocks.num_blocks(available) - resolved.max_num_seqs) * blocks.block_bytes]
 
 
 def too_few_states(resolved: Resolved, blocks: Pool | None, available: int, does: Behaviour, off: float) -> list[Lack]:

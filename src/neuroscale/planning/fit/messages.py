@@ -8,7 +8,7 @@ from neuroscale.planning.fit.confidence import unread_states
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.result import Fit
 from neuroscale.planning.fit.sparse import are_kernels_unknown
-from neuroscale.planning.fit.versions import MEASURED, OLDEST, PINNED, Behaviour, number
+from neuroscale.planning.fit.versions import MEASURED, PINNED, Behaviour, number
 from neuroscale.planning.fit.weights import RankWeights
 
 _BASIS = {
@@ -200,11 +200,6 @@ def _unknown(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
         sentences.append(
             f"Not measured: activations, libraries and graphs on {device.title}. They are taken to be those of CUDA, "
             "and measured starts on ROCm left less; trust the number of tokens only once a start has printed it."
-        )
-    if number(result.version) < OLDEST:
-        sentences.append(
-            f"vLLM {result.version} has an older engine than releases since 0.8, and only a few of its starts are "
-            "known."
         )
     if number(result.version) > number(PINNED):
         sentences.append(

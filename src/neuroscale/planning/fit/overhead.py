@@ -82,7 +82,7 @@ CPU_PROCESS_GIB = 2.0
 LARGEST_IMAGE_PATCHES = 65536
 """Patches of the largest image for towers of any resolution (preprocessor_config.json of Qwen2-VL to Qwen3-VL)."""
 
-_ANY_RESOLUTION = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5")
+ANY_RESOLUTION = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5")
 
 _PASSES_FIRST = "qwen3_5"
 """Models whose tower is done before the language model is tried, so that the larger of the two peaks counts, with the
@@ -140,8 +140,6 @@ def overhead(
         scratch = _expert_buffers(facts, arguments.tensor_parallel_size, resolved.max_num_batched_tokens)
         width = DTYPE_BYTES[served_dtype(facts, arguments)]
         counted["indexers"] = indexer_bytes(facts, resolved, round(scratch * width))
-    if does.others_counted:
-        counted["other programs and the driver"] = device.held_bytes
     if device.shared:
         counted["host processes"] = round(HOST_GIB * GIB)
     # Experts are shared among the ranks of data parallelism, too (`_part` of weights.py).
@@ -151,7 +149,7 @@ def overhead(
     later: dict[str, int] = {}
     if resolved.graphs:
         (counted if _counts_graphs(facts, device, arguments, does) else later)["graphs"] = graphs(
-            facts, arguments, resolved, does
+            facts, arguments, resolved
         )
     if runner(facts, does, arguments) == "second":
         kept = round(COUNT_BYTES * resolved.max_num_seqs * facts.vocab_size)
@@ -204,11 +202,12 @@ def _graph_sizes(most: int) -> tuple[int, ...]:
     return tuple(size for size in (1, 2, 4, *range(8, 256, 8), *range(256, LARGEST_GRAPH + 1, 16)) if size <= most)
 
 
-def graphs(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> int:
-    """Bytes of CUDA graphs on a rank."""
+def graphs(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> int:
+    """Bytes of CUDA graphs on a rank: with LoRA adapters, each is captured for requests with one, and without
+    (cudagraph_specialize_lora of config/compilation.py)."""
     each = EXPERT_GRAPH_BYTES if facts.experts else GRAPH_BYTES
     layers = facts.num_layers / arguments.pipeline_parallel_size + (facts.draft.num_layers if facts.draft else 0)
-    times = does.lora_graphs if arguments.enable_lora else 1
+    times = 2 if arguments.enable_lora else 1
     return round(each * layers * len(graph_sizes(resolved.max_num_seqs)) * times)
 
 
@@ -223,13 +222,13 @@ def _activations(facts: ModelFacts, arguments: EngineArguments, resolved: Resolv
         layer += tokens * (facts.hidden_size + _widest(facts) / ranks)
     per_entry = SAMPLER_BYTES[does.sampler] if runner(facts, does, arguments) == "first" else SECOND_SAMPLER_BYTES
     sampler = (tokens + 2 * requests) * facts.hidden_size * width + per_entry * requests * facts.vocab_size
-    held, passed = (values * width for values in _encoder(facts, arguments, resolved, does))
+    held, passed = (values * width for values in _encoder(facts, arguments, resolved))
     if does.expert_buffers_stay:
         return round(max(experts + held + max(layer, sampler), passed))
     return round(max(held + max(experts + layer, sampler), passed))
 
 
-def _encoder(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> tuple[float, float]:
+def _encoder(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> tuple[float, float]:
     """Values that images hold in vLLM's profiling run while the language model is tried, and those that its tower held
     before: the embeddings of a step, and their copies in the input; or, for a tower of any resolution, its own need for
     its largest image or video, and the output."""
@@ -237,11 +236,11 @@ def _encoder(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, 
     if not facts.multimodal or not (vision or (loads_audio(arguments) and "audio" in facts.weight_bytes)):
         return 0.0, 0.0
     step = float(resolved.max_num_batched_tokens * facts.hidden_size)
-    if not vision or not facts.model_type.startswith(_ANY_RESOLUTION):
+    if not vision or not facts.model_type.startswith(ANY_RESOLUTION):
         return 2 * step, 0.0
     hidden, inner = _tower_widths(facts)
     first = facts.model_type.startswith(_PASSES_FIRST)
-    patches = _patches_of_item(facts, arguments, resolved, does)
+    patches = _patches_of_item(facts, arguments, resolved)
     split = first and arguments.mm_encoder_tp_mode != "data"
     mlp = MLP_COPIES * inner / (arguments.tensor_parallel_size if split else 1)
     tower = patches * (HIDDEN_COPIES * hidden + mlp + PATCH_VALUES[facts.model_type[:5]])
@@ -250,9 +249,9 @@ def _encoder(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, 
     return (held, tower + output) if first else (held + tower, 0.0)
 
 
-def _patches_of_item(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> int:
+def _patches_of_item(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> int:
     """The patches of the largest item that a request may hold: an image, or the frames of a video."""
-    if not does.video_profiled or arguments.videos == 0:
+    if arguments.videos == 0:
         return LARGEST_IMAGE_PATCHES
     if facts.model_type.startswith(_LARGE_VIDEOS):
         tokens = LARGEST_IMAGE_PATCHES // PATCHES_OF_TOKEN

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from neuroscale.core.units import GIB
 from neuroscale.models.facts import DTYPE_BYTES, TOWERS, ModelFacts, Tensor
 from neuroscale.planning.fit.device import served_dtype
 from neuroscale.planning.fit.drafts import of_draft, stretched
-from neuroscale.planning.fit.versions import Behaviour
 from neuroscale.vllm.engine_arguments import EngineArguments
 from neuroscale.vllm.unplanned_arguments import GUESSING, Unplanned
 
@@ -150,19 +149,6 @@ def rank_weights(facts: ModelFacts, arguments: EngineArguments) -> RankWeights:
     return RankWeights(by_group, min(movable, round(arguments.cpu_offload_gib * GIB)))
 
 
-def loading_peak(facts: ModelFacts, arguments: EngineArguments, does: Behaviour) -> int:
-    """The most bytes of weights that a rank holds while it loads them: more than in the end if vLLM converts them.
-
-    With --quantization=fp8, a model of 135 GiB in 16 bits loads on 139.7 GiB in vLLM 0.12, and runs out of memory in
-    0.13 (vllm-project/vllm#31273, mended by #31914).
-    """
-    loaded = rank_weights(facts, arguments).total
-    if facts.quantization is not None or arguments.quantization != "fp8" or does.converts == "layer by layer":
-        return loaded
-    whole = rank_weights(facts, replace(arguments, quantization=None)).total
-    return whole if does.converts == "at the end" else whole + (whole - loaded)
-
-
 def _adapters(facts: ModelFacts, arguments: EngineArguments) -> int:
     """Bytes that vLLM reserves for LoRA adapters: for each matrix of the language model, two of the largest LoRA rank.
 
@@ -172,7 +158,7 @@ def _adapters(facts: ModelFacts, arguments: EngineArguments) -> int:
     """
     values = 0.0
     for tensor in facts.tensors:
-        if len(tensor.shape) != 2 or not _is_adapted(tensor, arguments):
+        if len(tensor.shape) != 2 or tensor.group not in _ADAPTED or not tensor.name.endswith(".weight"):
             continue
         wide, read = tensor.shape
         copies, ranks = float(tensor.copies), arguments.tensor_parallel_size
@@ -187,13 +173,6 @@ def _adapters(facts: ModelFacts, arguments: EngineArguments) -> int:
         values += copies * ((wide + read / ranks) if by_rows else (wide / ranks + read))
     width = DTYPE_BYTES[served_dtype(facts, arguments)]
     return math.ceil(values * arguments.max_lora_rank * arguments.max_loras * width)
-
-
-def _is_adapted(tensor: Tensor, arguments: EngineArguments) -> bool:
-    """Whether vLLM makes room for adapters of a matrix."""
-    if tensor.group == "routed_experts" and not arguments.lora_of_experts:
-        return False
-    return tensor.group in _ADAPTED and tensor.name.endswith(".weight")
 
 
 def predicts(arguments: EngineArguments) -> bool:
