@@ -96,7 +96,6 @@ ARCHITECTURES = {
     "OlmoeForCausalLM": "olmoe",
     "OPTForCausalLM": "opt",
     "PhiMoEForCausalLM": "phimoe",
-    "PhimoeForCausalLM": "phimoe",
     "Phi3ForCausalLM": "phi3",
     "Qwen2ForCausalLM": "qwen2",
     "Qwen2MoeForCausalLM": "qwen2_moe",
@@ -110,7 +109,6 @@ ARCHITECTURES = {
 """The family of each architecture. As in vLLM, the class that a file names decides, whatever its model type."""
 
 TEXT_TYPES = {
-    "aya_vision": "cohere2",
     "gemma3": "gemma3_text",
     "gemma3n": "gemma3n_text",
     "gemma4": "gemma4_text",
@@ -177,7 +175,7 @@ _HYBRID_KEYS = (
     "state_size",
     "time_step_rank",
 )
-_UNLIKE_ESTIMATES = frozenset({"dbrx", "grok-1", "hunyuan_v1_moe"})
+_UNLIKE_ESTIMATES = frozenset({"dbrx", "dots1", "grok-1", "hunyuan_v1_moe", "qwen"})
 """Model types whose keys have other meanings than Llama's, so that an estimate would be wrong by far."""
 _ENCODERS = frozenset(
     {

@@ -11,7 +11,7 @@ that read another layer's cache. Both at the versions that defaults.json and req
 from __future__ import annotations
 
 from neuroscale.models.families.common import Decoder, Family, estimated
-from neuroscale.models.families.deepseek import deepseek, deepseek_v4, dots1, glm4_moe_lite, kimi_linear
+from neuroscale.models.families.deepseek import deepseek, deepseek_v4, glm4_moe_lite, kimi_linear
 from neuroscale.models.families.gemma import gemma, gemma2, gemma3, gemma3n, gemma4
 from neuroscale.models.families.gpt_oss import gpt_oss
 from neuroscale.models.families.granite import granitemoe, granitemoehybrid
@@ -44,7 +44,7 @@ from neuroscale.models.families.llama import (
     stablelm,
 )
 from neuroscale.models.families.mamba import falcon_h1, jamba, mamba, mamba2, nemotron_h, zamba2
-from neuroscale.models.families.qwen import qwen1, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, qwen3_next
+from neuroscale.models.families.qwen import qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, qwen3_next
 from neuroscale.models.families.two_matrices import apertus, arcee, falcon, nemotron, opt, starcoder2
 
 __all__ = ["FAMILIES", "Decoder", "Family", "estimated"]
@@ -58,7 +58,6 @@ FAMILIES: dict[str, Family] = {
     "deepseek_v3": deepseek,
     "deepseek_v32": deepseek,
     "deepseek_v4": deepseek_v4,
-    "dots1": dots1,
     "ernie4_5": ernie,
     "ernie4_5_moe": ernie_moe,
     "exaone": llama,
@@ -112,7 +111,6 @@ FAMILIES: dict[str, Family] = {
     "opt": opt,
     "phi3": phi3,
     "phimoe": phimoe,
-    "qwen": qwen1,
     "qwen2": qwen2,
     "qwen2_5_omni_text": qwen2,
     "qwen2_5_vl_text": qwen2,

@@ -17,7 +17,6 @@ from neuroscale.models.config_keys import MOST_LAYERS, Keys
 from neuroscale.models.families.common import (
     NAMES_W1_W3_W2,
     Decoder,
-    attentions_of,
     hidden_size,
     layer_count,
     mixed_decoder,
@@ -192,17 +191,6 @@ def deepseek(c: Keys) -> Decoder:
 def glm4_moe_lite(c: Keys) -> Decoder:
     """GLM-4.7-Flash: DeepSeek's layout."""
     return _latent_moe(c)
-
-
-def dots1(c: Keys) -> Decoder:
-    """dots.llm1."""
-    count, _ = needed_experts(c)
-    experts = deepseek_experts(c, count)
-    full_below = c.integer("max_window_layers", low=0, default=layer_count(c))
-    bias = c.flag("attention_bias")
-    attentions = attentions_of(c, lambda layer: layer < full_below, bias=bias, output_bias=bias, norm="head")
-    leading = c.optional("first_k_dense_replace", low=0) or 0
-    return mixed_decoder(c, attentions, experts, Mlp(mlp_width(c)), lambda layer: layer < leading)
 
 
 def _latent_moe(c: Keys) -> Decoder:

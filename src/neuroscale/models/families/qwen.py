@@ -14,7 +14,6 @@ from neuroscale.models.facts import Dtype
 from neuroscale.models.families.common import (
     Decoder,
     dense_decoder,
-    half_width,
     head_shape,
     hidden_size,
     layer_count,
@@ -131,14 +130,6 @@ def _whole(c: Keys) -> list[bool]:
         if kind not in ("linear_attention", "full_attention"):
             raise c.problem("layer_types", f"a layer of the kind {shorten(kind)} is not planned")
     return [kind == "full_attention" for kind in types[:count]]
-
-
-def qwen1(c: Keys) -> Decoder:
-    """The first Qwen: `intermediate_size` counts gate and up together; one tensor has queries, keys and values."""
-    heads, _, head_dim = head_shape(c)
-    head_dim = c.optional("kv_channels", high=2**16) or head_dim
-    attention = Attention(heads, heads, head_dim, bias=True, fused="c_attn", output="c_proj", block="attn")
-    return dense_decoder(c, [attention] * layer_count(c), Mlp(half_width(c), ("w1", "w2", "c_proj")), ("ln_1", "ln_2"))
 
 
 def qwen2(c: Keys) -> Decoder:

@@ -5,7 +5,6 @@ Adds the weights that join a vision tower to the language model.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -175,14 +174,3 @@ def join_idefics3(c: Keys, _: Keys, out: Weights, width: int, hidden: int) -> No
     """Idefics 3 and SmolVLM: several patches become one token."""
     merged = width * c.integer("scale_factor", high=64, default=2) ** 2
     add_projection(out, "connector.modality_projection.proj", (merged, hidden), bias=False, sharding="replicated")
-
-
-def join_aya(c: Keys, _: Keys, out: Weights, width: int, hidden: int) -> None:
-    """Aya Vision."""
-    factor = c.integer("downsample_factor", high=64, default=2)
-    inner = c.integer("alignment_intermediate_size", high=2**20, default=hidden)
-    at = "multi_modal_projector."
-    merged = width * factor**2
-    add_norm(out, f"{at}layernorm", "projector", merged)
-    add_projection(out, f"{at}linear_1", (merged, inner), bias=True)
-    add_projection(out, f"{at}linear_2", (math.ceil(inner / 2), hidden), bias=True)

@@ -24,7 +24,6 @@ from neuroscale.models.towers.blocks import (
     add_norm,
     add_projection,
     height_and_width,
-    join_aya,
     join_gemma3,
     join_gemma4,
     join_idefics3,
@@ -290,7 +289,6 @@ class Wrapper:
 
 
 WRAPPERS = {
-    "aya_vision": Wrapper("siglip_vision_model", join=join_aya),
     "gemma3": Wrapper("siglip_vision_model", join=join_gemma3),
     "gemma3n": Wrapper("gemma3n_vision", "gemma3n_audio"),
     "gemma4": Wrapper("gemma4_vision", "gemma4_audio", join=join_gemma4, assumed=False),
