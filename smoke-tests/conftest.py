@@ -15,8 +15,7 @@ from neuroscale.cluster.endpoint.errors import EndpointError, UnreachedError
 from neuroscale.core.errors import NeuroscaleError
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
 from neuroscale.smoke import model_requests
-from neuroscale.smoke.cluster_answers import Api, Opened, https_url, who_am_i
-from neuroscale.smoke.expected_services import Service, Target, load_target
+from neuroscale.smoke.expected_services import Api, Opened, Service, Target, https_url, load_target, who_am_i
 from neuroscale.smoke.model_requests import Prompts
 from neuroscale.smoke.pytest_plugin import distrust, hide
 from neuroscale.smoke.results import NeedsError

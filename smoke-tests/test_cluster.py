@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from neuroscale.cluster.command_lines import CommandLines
-from neuroscale.smoke.cluster_answers import Api
+from neuroscale.smoke.expected_services import Api
 from neuroscale.smoke.pytest_plugin import Notes
 from neuroscale.smoke.results import FindingError, NeedsError, require
 

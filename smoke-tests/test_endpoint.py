@@ -9,8 +9,7 @@ from neuroscale.cluster.endpoint import chat
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.errors import UnreachedError
 from neuroscale.smoke import model_requests
-from neuroscale.smoke.cluster_answers import Opened
-from neuroscale.smoke.expected_services import Service
+from neuroscale.smoke.expected_services import Opened, Service
 from neuroscale.smoke.model_requests import garbage
 from neuroscale.smoke.pytest_plugin import Notes
 from neuroscale.smoke.results import CannotTellError, FindingError, require

@@ -9,8 +9,7 @@ from neuroscale.cluster.object_fields import differences, items, part
 from neuroscale.cluster.pod_state import SERVER
 from neuroscale.kube.client import Cluster, Object
 from neuroscale.rendering.platform.argocd import NAMESPACE, application_name
-from neuroscale.smoke.cluster_answers import standing
-from neuroscale.smoke.expected_services import Service, Target
+from neuroscale.smoke.expected_services import Service, Target, standing
 from neuroscale.smoke.pytest_plugin import Notes, distrust
 from neuroscale.smoke.results import CannotTellError, FindingError, require
 from neuroscale.smoke.runner import Spec

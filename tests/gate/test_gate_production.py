@@ -20,7 +20,7 @@ from neuroscale.gate.judged_files import GateInput, ServiceFolder
 from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Outcome, Severity
 from neuroscale.manifests.objects import read_manifests
-from neuroscale.manifests.scaling import pods_kept, selects
+from neuroscale.manifests.pod_sets import pods_kept, selects
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import RENDERED_KINDS, ServicePath

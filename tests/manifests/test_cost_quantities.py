@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuroscale.manifests.pod_resources import read_pod
-from neuroscale.manifests.quantity import quantity, whole
+from neuroscale.manifests.pod_resources import quantity, read_pod, whole
 
 _FACTORS = {
     "n": Fraction(1, 10**9),

@@ -12,8 +12,8 @@ from fit_models import H100, LLAMA
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import Fit, fit
+from neuroscale.vllm.accelerator_rules import Fault
 from neuroscale.vllm.arguments import parse_arguments
-from neuroscale.vllm.command_faults import Fault
 from neuroscale.vllm.command_rules import check_command
 
 QWEN = {**LLAMA, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "max_position_embeddings": 40960}

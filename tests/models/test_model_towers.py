@@ -12,7 +12,7 @@ from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
 from neuroscale.models.headers import Header
 from neuroscale.planning.fit import fit
-from neuroscale.planning.fit.serving import measured
+from neuroscale.planning.replica_memory import measured
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 TEXT = {key: value for key, value in LLAMA.items() if key != "architectures"}

@@ -12,7 +12,7 @@ from neuroscale.core.units import GIB
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import Device, fit
-from neuroscale.planning.fit.compressed import packed_pool
+from neuroscale.planning.fit.kv_cache import packed_pool
 from neuroscale.vllm.engine_arguments import EngineArguments
 from oracle_sparse import FULL
 

@@ -30,9 +30,7 @@ from neuroscale.planning.fit.overhead import graph_sizes
 from neuroscale.planning.fit.versions import behaviour
 from neuroscale.planning.fit.weights import rank_weights
 from neuroscale.planning.replica_memory import served_facts
-from neuroscale.vllm.engine_arguments import EngineArguments
-from neuroscale.vllm.memory_variables import with_variables
-from neuroscale.vllm.unplanned_arguments import Unplanned
+from neuroscale.vllm.engine_arguments import EngineArguments, Unplanned, with_variables
 from platform_repository import CATALOG
 
 FLOAT_8 = {"dynamic": False, "num_bits": 8, "type": "float"}

@@ -15,9 +15,9 @@ from examples import examples
 from neuroscale.catalog.settings import Certainty, Settings, load_settings
 from neuroscale.core.errors import InputError
 from neuroscale.planning.candidates import Case
+from neuroscale.planning.explain import choose, risks
 from neuroscale.planning.planner import plan
 from neuroscale.planning.rejected_choices import not_chosen
-from neuroscale.planning.risk import choose, risks
 from neuroscale.repo.snapshot import MemorySnapshot
 from neuroscale.request.service_request import Override, Request
 from platform_repository import CATALOG, SETTINGS

@@ -20,8 +20,7 @@ from cluster_lab import SERVICE, Lab, run
 from command_line import Said
 from neuroscale.core.errors import InputError
 from neuroscale.kube.client import Identity
-from neuroscale.smoke.cluster_answers import standing
-from neuroscale.smoke.expected_services import load_target
+from neuroscale.smoke.expected_services import load_target, standing
 from repositories import Repository
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,8 +16,7 @@ import pytest
 from rich.console import Console
 
 from neuroscale.core.errors import ExitStatus, UntrustedError
-from neuroscale.smoke.report import print_table, to_junit, to_markdown
-from neuroscale.smoke.results import Report, Result, to_json
+from neuroscale.smoke.results import Report, Result, print_table, to_json, to_junit, to_markdown
 from neuroscale.smoke.runner import Spec, collect, run
 from smoke_breakages import BREAKAGES
 from waiting import wait_for

@@ -20,9 +20,7 @@ from hypothesis import strategies as st
 from comparisons import ALL, VLLM_ARGUMENTS
 from examples import examples
 from neuroscale.local.model_server import ModelServer
-from neuroscale.vllm.argument_problems import ArgumentProblem
-from neuroscale.vllm.argument_words import REMOVED
-from neuroscale.vllm.arguments import Parsed, parse_arguments
+from neuroscale.vllm.arguments import REMOVED, ArgumentProblem, Parsed, parse_arguments
 from neuroscale.vllm.known_arguments import Argument, load, nearest, versions
 
 ROOT = Path(__file__).parents[2]

@@ -10,9 +10,8 @@ import pytest
 from neuroscale.catalog import Accelerator
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
-from neuroscale.vllm.accelerator_rules import Place
+from neuroscale.vllm.accelerator_rules import Fault, Place
 from neuroscale.vllm.arguments import parse_arguments
-from neuroscale.vllm.command_faults import Fault
 from neuroscale.vllm.command_rules import check_command
 from neuroscale.vllm.known_arguments import load, versions
 from neuroscale.vllm.model_rules import reasoning_of, tools_of

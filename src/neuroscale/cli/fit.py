@@ -39,12 +39,10 @@ from neuroscale.planning.fit.versions import number
 from neuroscale.planning.price import PodPrice, pod_price
 from neuroscale.planning.replica_memory import facts_of, served_facts
 from neuroscale.repo.layout import ACCELERATORS
-from neuroscale.vllm.accelerator_rules import check_dtype
+from neuroscale.vllm.accelerator_rules import check_dtype, world_size
 from neuroscale.vllm.arguments import Parsed, parse_arguments
 from neuroscale.vllm.command_rules import check_command
-from neuroscale.vllm.engine_arguments import EngineArguments
-from neuroscale.vllm.memory_variables import with_variables
-from neuroscale.vllm.parallel_sizes import world_size
+from neuroscale.vllm.engine_arguments import EngineArguments, with_variables
 
 _TOLD_BY_FIT = (
     *("no-model", "attention-heads", "kv-heads", "data-parallelism", "context-length", "batched-tokens"),

@@ -37,8 +37,7 @@ from neuroscale.repo.git import Git
 from neuroscale.repo.layout import MANIFESTS, find_root
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.smoke.expected_services import load_target
-from neuroscale.smoke.report import line, print_table, to_junit, to_markdown
-from neuroscale.smoke.results import Report, from_record, to_json
+from neuroscale.smoke.results import Report, from_record, line, print_table, to_json, to_junit, to_markdown
 from neuroscale.smoke.runner import Spec, run
 
 _BEFORE = 300.0  # seconds for the checks of the whole environment

@@ -11,8 +11,7 @@ from neuroscale.cluster.object_fields import condition, items, part
 from neuroscale.cluster.quotas import told
 from neuroscale.kube.client import Object
 from neuroscale.manifests.accelerators import GKE_SLICES
-from neuroscale.manifests.pod_resources import requests
-from neuroscale.manifests.quantity import quantity
+from neuroscale.manifests.pod_resources import quantity, requests
 
 Amounts = Mapping[str, Decimal]
 

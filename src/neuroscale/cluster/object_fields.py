@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from neuroscale.kube.client import Object
-from neuroscale.manifests.quantity import quantity
+from neuroscale.manifests.pod_resources import quantity
 
 # Fields in which `4` and `4000m` are equal.
 _QUANTITIES = ("limits", "requests", "sizeLimit")

@@ -10,8 +10,7 @@ from typing import Any
 from neuroscale.cluster.object_fields import items, part
 from neuroscale.core.units import GIB
 from neuroscale.kube.client import Object
-from neuroscale.manifests.pod_resources import requests
-from neuroscale.manifests.quantity import quantity
+from neuroscale.manifests.pod_resources import quantity, requests
 
 # Resources that a container must name if a quota counts them.
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")

@@ -16,7 +16,7 @@ from neuroscale.catalog import Catalog
 from neuroscale.catalog.entries import Accelerator
 from neuroscale.catalog.price_list import Price, PriceList
 from neuroscale.core.units import GIB
-from neuroscale.manifests.quantity import quantity
+from neuroscale.manifests.pod_resources import quantity
 
 COUNTED: Final = "nvidia.com/gpu"
 """The one extended resource whose hours OpenCost counts; nodes with another are priced by CPU and memory as a whole."""

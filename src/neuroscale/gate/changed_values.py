@@ -27,7 +27,7 @@ from neuroscale.gate.checks.object_diff import ABSENT, in_words, raw_changes
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import ChangedValue
 from neuroscale.manifests.objects import read_manifests
-from neuroscale.manifests.quantity import quantity
+from neuroscale.manifests.pod_resources import quantity
 from neuroscale.policies.policy_set import POLICY_FILE
 from neuroscale.rendering.platform.files import is_rendered
 from neuroscale.rendering.platform.monitoring import SCRAPE

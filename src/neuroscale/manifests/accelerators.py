@@ -1,7 +1,4 @@
-"""Finds the accelerator of the catalog that a pod asks for.
-
-Finds the card that the node labels of a pod name, and refuses labels that ask for a part of a card.
-"""
+"""Finds the accelerator of the catalog that a pod asks for, and refuses labels that ask for a part of a card."""
 
 from __future__ import annotations
 

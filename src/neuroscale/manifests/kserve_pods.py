@@ -1,7 +1,4 @@
-"""Reads the pods of KServe's own kinds, by the rules of its controllers (0.20); `kserve_scaling` counts them.
-
-Reads how many replicas KServe gives its own kinds, by the rules of its controllers (release 0.20).
-"""
+"""Reads the pods and replicas of KServe's own kinds, by the rules of its controllers (release 0.20)."""
 
 from __future__ import annotations
 
@@ -10,9 +7,8 @@ from decimal import Decimal
 from math import ceil
 from typing import Any
 
-from neuroscale.manifests.pod_resources import Pod, mapping, read_pod, sequence
-from neuroscale.manifests.quantity import quantity
-from neuroscale.manifests.scaling import STOPPED, Bounds, annotations_of, between, fixed, knative, optional, texts
+from neuroscale.manifests.pod_resources import Pod, mapping, quantity, read_pod, sequence
+from neuroscale.manifests.pod_sets import STOPPED, Bounds, annotations_of, between, fixed, knative, optional, texts
 
 _PREFIX = "serving.kserve.io/"
 STOP = f"{_PREFIX}stop"

@@ -1,7 +1,4 @@
-"""Reads Kubernetes objects from files, and refuses files that other readers would read differently.
-
-Names the labels of services and of their pods: who pays, which service a pod belongs to, and facts of its model.
-"""
+"""Reads Kubernetes objects from files, and refuses files that other readers would read differently."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Finds the pods that Kubernetes objects make, for all rooms: their containers, their resources and their number.
-
-Finds the pods of an InferenceService: predictor, workers, canaries, transformer, explainer (KServe 0.20).
-"""
+"""Finds the pods that Kubernetes objects make, for all rooms: their containers, resources and number."""
 
 from __future__ import annotations
 
@@ -12,30 +9,34 @@ from itertools import chain
 from typing import Any
 
 from neuroscale.manifests import kserve_pods
-from neuroscale.manifests.canaries import canary_predictors, stable_predictor
 from neuroscale.manifests.pod_resources import Pod, mapping, read_pod, sequence
 from neuroscale.manifests.pod_sets import (
+    AUTOSCALERS,
+    Autoscaler,
+    Bounds,
     Found,
     Object,
     PodSet,
     Specs,
     UnknownPods,
-    labels_of,
-    name_of,
-    namespace_of,
-    subject_of,
-)
-from neuroscale.manifests.runtime_merge import merged_pod, merged_worker, model_of, runtime_annotations
-from neuroscale.manifests.scaling import (
-    AUTOSCALERS,
-    Autoscaler,
-    Bounds,
     annotations_of,
     fixed,
     knative,
+    labels_of,
+    name_of,
+    namespace_of,
     optional,
     read_autoscaler,
     scaled,
+    subject_of,
+)
+from neuroscale.manifests.runtime_merge import (
+    canary_predictors,
+    merged_pod,
+    merged_worker,
+    model_of,
+    runtime_annotations,
+    stable_predictor,
 )
 from neuroscale.manifests.serving_runtimes import KSERVE, SERVING, Runtimes, known_runtimes, runtime_name, runtime_of
 

@@ -9,9 +9,18 @@ from typing import Any
 
 from neuroscale.manifests.objects import COST_CENTER
 from neuroscale.manifests.pod_resources import Pod, mapping, sequence
-from neuroscale.manifests.pod_sets import Found, Object, UnknownPods, labels_of, namespace_of, subject_of
+from neuroscale.manifests.pod_sets import (
+    Bounds,
+    Found,
+    Object,
+    UnknownPods,
+    annotations_of,
+    labels_of,
+    namespace_of,
+    subject_of,
+    texts,
+)
 from neuroscale.manifests.pods_of_objects import pods_of_objects
-from neuroscale.manifests.scaling import Bounds, annotations_of, texts
 
 
 @dataclass(frozen=True)

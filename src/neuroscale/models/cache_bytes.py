@@ -1,6 +1,4 @@
-"""Computes the bytes that a token takes in the KV cache, by --kv-cache-dtype.
-
-Computes the bytes of the state that layers keep for a request: `state_bytes`.
+"""Computes the bytes that a token takes in the KV cache, and those of the state that layers keep for a request.
 
 The shapes are those of `MambaStateShapeCalculator` of vLLM 0.32 (model_executor/layers/mamba/mamba_utils.py).
 """
@@ -9,8 +7,8 @@ from __future__ import annotations
 
 import math
 
-from neuroscale.models.compressed_attention import page_of
 from neuroscale.models.facts import COMPRESSED, DTYPE_BYTES, CacheLayers, StateLayers
+from neuroscale.models.mixers import page_of
 
 
 def state_bytes(

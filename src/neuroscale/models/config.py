@@ -1,9 +1,4 @@
-"""Reads the facts of a model from its config.json: `read_config`.
-
-Counts the bytes that a tensor takes in the model's files and in an accelerator's memory, quantised or not.
-
-Computes the sizes of vLLM's rotary embedding tables, which lie beside the weights and are whole on each rank.
-"""
+"""Reads the facts of a model from its config.json: tensors and their bytes, the KV cache, and rotary tables."""
 
 from __future__ import annotations
 
@@ -14,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from neuroscale.core.validation import suggest
-from neuroscale.models.compressed_attention import CompressedAttention
 from neuroscale.models.config_keys import Keys, parse_config, unknown_choice
 from neuroscale.models.context import LONG, LONGEST, UNSAID, context_of, rope_factor, rope_kind, rope_scaling
 from neuroscale.models.facts import DTYPE_BYTES, Basis, Dtype, Group, ModelFacts, Quantization, RotaryTable
@@ -22,6 +16,7 @@ from neuroscale.models.families import Decoder
 from neuroscale.models.families.common import layer_count, routed_experts
 from neuroscale.models.headers import Header, Measured, measure
 from neuroscale.models.layers import Attention, Experts, LatentAttention, Layer, Mlp, cache_of, states_of
+from neuroscale.models.mixers import CompressedAttention
 from neuroscale.models.quantization import converted, read_scheme
 from neuroscale.models.registry import estimate, family_of, refuse_unplanned, text_keys
 from neuroscale.models.towers.counting import towers

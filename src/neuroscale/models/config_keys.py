@@ -1,8 +1,6 @@
 """Reads the keys of a model's config.json by type: every value has bounds, and errors name the key.
 
-Gives the defaults of transformers' config class of a model type, for keys that a config.json leaves out.
-
-They come from defaults.json, which scripts/snapshot_model_defaults.py writes from the transformers of the pinned vLLM.
+Defaults are those of the pinned vLLM's transformers: scripts/snapshot_model_defaults.py writes them to defaults.json.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class CacheLayers:
     `window`: tokens of a sliding window or of a chunk. `latent`: each layer keeps one vector of `head_dim` values a
     token, on every rank (multi-head latent attention; `kv_heads` is 1 and `value_head_dim` 0). `indexer`: the keys of
     an indexer, which chooses the tokens that latent attention reads: `head_dim` values of 8 bits a token, on every
-    rank. Attention over compressed tokens (models/compressed_attention.py) keeps, on every rank, the vectors of a
+    rank. Attention over compressed tokens (models/mixers.py) keeps, on every rank, the vectors of a
     window (`latent_window`), one for each `ratio` tokens (`compressed`) with an indexer's keys (`compressed_indexer`),
     and the inputs of the next one (`compressor`). Otherwise each layer keeps keys of `head_dim` and values of
     `value_head_dim` for each of the `kv_heads`.

@@ -1,7 +1,4 @@
-"""Reads the headers of safetensors files: name, dtype, shape and bytes of each tensor, but not the weights.
-
-Measures the weights by the headers of a checkpoint's files, beside the weights counted from its config.
-"""
+"""Reads the headers of safetensors files, and measures the weights by them beside those counted from the config."""
 
 from __future__ import annotations
 

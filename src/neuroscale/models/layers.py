@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from neuroscale.models.compressed_attention import CompressedAttention
 from neuroscale.models.facts import CacheLayers, Group, Sharding, StateLayers
-from neuroscale.models.mixers import Mixer
+from neuroscale.models.mixers import CompressedAttention, Mixer
 from neuroscale.models.weights import Weights
 
 Reach = Literal["full", "sliding", "chunked"]

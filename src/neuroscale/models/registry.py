@@ -1,6 +1,6 @@
 """Chooses the family that reads a config.json, and refuses models that cannot be planned, with the reason.
 
-Loads the list of what the pinned vLLM serves, as scripts/snapshot_vllm_models.py wrote it: architectures.json.
+What the pinned vLLM serves is in architectures.json, as scripts/snapshot_vllm_models.py wrote it.
 """
 
 from __future__ import annotations

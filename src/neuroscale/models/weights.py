@@ -1,7 +1,4 @@
-"""Collects weight tensors layer by layer, and puts equal ones together.
-
-Finds the purpose of a tensor by its name in a checkpoint.
-"""
+"""Collects weight tensors layer by layer, and finds the purpose of a tensor by its name in a checkpoint."""
 
 from __future__ import annotations
 

@@ -20,8 +20,7 @@ from neuroscale.planning.fit.device import device
 from neuroscale.planning.override_shortfalls import too_short
 from neuroscale.planning.plan import Memory, Replicas, Resources, Speed
 from neuroscale.planning.price import PodPrice, pod_price
-from neuroscale.planning.replica_memory import WeightsBasis
-from neuroscale.planning.speed import speed
+from neuroscale.planning.replica_memory import WeightsBasis, speed
 from neuroscale.planning.vllm_flags import model_source
 from neuroscale.request.service_request import Request
 

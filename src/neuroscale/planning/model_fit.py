@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.settings import Environment
 from neuroscale.planning.candidates import Candidate, Case, candidates
-from neuroscale.planning.risk import confidence
+from neuroscale.planning.explain import confidence
 from neuroscale.request.service_request import Request
 
 _USERS, _PROMPT, _ANSWER = 8, 4096, 1024  # the defaults of the form

@@ -1,8 +1,6 @@
-"""Makes a plan from a request, the catalog and the settings. It is pure: the same three always give the same plan.
+"""Makes a plan from a request, the catalog and the settings, and finds changes of a refused request that work.
 
-Holds the versions that a plan's lock records.
-
-Finds changes of a refused request that work: the planner has planned every change that it names.
+It is pure: the same three always give the same plan.
 """
 
 from __future__ import annotations
@@ -15,7 +13,8 @@ from neuroscale.catalog.settings import Environment, Settings, check_settings
 from neuroscale.core.printable import noun_for, plainly_counted
 from neuroscale.planning import vllm_flags
 from neuroscale.planning.candidates import CHAT_TEMPLATE_TOKENS, Candidate, Case
-from neuroscale.planning.explain import reasons
+from neuroscale.planning.explain import best, choose, confidence, reasons
+from neuroscale.planning.explain import best as _best
 from neuroscale.planning.override_shortfalls import shortfalls
 from neuroscale.planning.plan import (
     Alternative,
@@ -28,8 +27,6 @@ from neuroscale.planning.plan import (
     TypicalLoad,
 )
 from neuroscale.planning.price import cost
-from neuroscale.planning.risk import best, choose, confidence
-from neuroscale.planning.risk import best as _best
 from neuroscale.planning.startup import drain_seconds, startup_of
 from neuroscale.planning.vllm_flags import architecture
 from neuroscale.request.service_request import Request

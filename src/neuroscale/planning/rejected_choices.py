@@ -9,9 +9,8 @@ from decimal import Decimal
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.settings import Settings
 from neuroscale.planning.candidates import Candidate, Case, OverrideValue, candidates
-from neuroscale.planning.explain import passed_over
+from neuroscale.planning.explain import passed_over, risks
 from neuroscale.planning.plan import Plan
-from neuroscale.planning.risk import risks
 from neuroscale.request.service_request import Request
 
 _FORCED = frozenset({"accelerator", "accelerator_count"})

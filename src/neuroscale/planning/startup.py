@@ -1,14 +1,11 @@
-"""Estimates how long a replica takes to start and to end, and sets the limits of its probes.
+"""Estimates how long a replica takes to start and to end, and how long probes let it load.
 
-Every figure is the slowest of several that others measured (settings and catalog name them): a probe that gives up too
-early restarts the load for ever, and one that gives up late costs little. The figures assume no cache of compiled code.
-
-Computes how long Kubernetes' probes let a server load, in seconds from the container's start.
+Every figure is the slowest of several that others measured (settings and catalog name them), without a cache of
+compiled code: a probe that gives up too early restarts the load for ever, and one that gives up late costs little.
 
 A kubelet (Kubernetes 1.37, pkg/kubelet/prober/worker.go) makes the first probe at the first tick of its period that is
-`initialDelaySeconds` or more after the start, and ends the container at the failure that makes `failureThreshold` in a
-row. So it may end the container as early as `initialDelaySeconds + (failureThreshold - 1) x periodSeconds` after the
-start: a whole period earlier than the product of threshold and period suggests.
+`initialDelaySeconds` or more after the start. It ends the container at the failure that makes `failureThreshold` in a
+row: as early as `initialDelaySeconds + (failureThreshold - 1) x periodSeconds` after the start.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Writes vLLM's arguments, each as `--name=value`; vLLM 0.32 accepts all of them.
-
-Says whether a model is a mixture of experts or dense, and counts its parameters.
-"""
+"""Writes vLLM's arguments, each as `--name=value`; vLLM 0.32 accepts all of them."""
 
 from __future__ import annotations
 

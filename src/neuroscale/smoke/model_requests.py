@@ -1,6 +1,4 @@
-"""Asks a model for the checks: prompts of an exact length, time limits, many users at once, paths without a key.
-
-Judges whether an answer is garbage: a pure function of its text.
+"""Asks a model for the checks, and judges whether an answer is garbage.
 
 It does not judge the meaning. It finds the answers of servers with broken weights, cache or numbers: nothing, the same
 token again and again (NaN logits give text like `!!!!`), a short cycle, or bytes that are not text.

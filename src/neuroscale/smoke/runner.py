@@ -1,7 +1,4 @@
-"""Runs `smoke-tests/` in a process of its own, without the caller's configuration of pytest.
-
-Holds the instructions for the process that runs the checks.
-"""
+"""Runs `smoke-tests/` in a process of its own, without the caller's configuration of pytest."""
 
 from __future__ import annotations
 

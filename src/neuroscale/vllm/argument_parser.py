@@ -1,8 +1,6 @@
-"""Builds the parser that a version of vLLM has: Python's argparse, but a refused argument does not end the program.
+"""Builds the parser that a version of vLLM has, rewrites words as vLLM does, and converts texts to values.
 
-Rewrites the words of a command line as vLLM does before argparse sees them.
-
-Converts the texts of a command line to values, type by type, as vLLM reads them.
+It is Python's argparse, but a refused argument does not end the program.
 """
 
 from __future__ import annotations
@@ -15,8 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NoReturn
 
-from neuroscale.vllm.json_fields import allowed
-from neuroscale.vllm.known_arguments import Argument, load
+from neuroscale.vllm.known_arguments import Argument, allowed, load
 
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

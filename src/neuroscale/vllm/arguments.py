@@ -5,29 +5,243 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import lru_cache
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 
 from neuroscale.vllm.argument_parser import (
     ArgparseError,
     Refused,
+    UnfinishedError,
     VersionParser,
     Word,
     dest_of,
+    gathered,
+    misses_its_model,
+    model_first,
     parser_of,
+    recognised,
+    spelled,
     take_refusals,
 )
-from neuroscale.vllm.argument_problems import (
-    ArgumentProblem,
-    ends_at_once,
-    incomplete_argument,
-    unread_config,
-    value_fix,
-)
-from neuroscale.vllm.argument_words import Program, prepared_words, without_unknown
 from neuroscale.vllm.engine_arguments import EngineArguments, engine_arguments
-from neuroscale.vllm.known_arguments import Snapshot, load, nearest
+from neuroscale.vllm.known_arguments import Argument, Snapshot, load, nearest
+
+ProblemKind = Literal["unknown", "removed", "ambiguous", "incomplete", "value", "stray", "ignored", "config", "ends"]
+CONFIG_UNREAD = "Write the file's arguments into the command: what is in the file cannot be checked here."
+
+
+@dataclass(frozen=True)
+class ArgumentProblem:
+    """A problem: vLLM does not start, or serves another model, or this reader cannot read the command.
+
+    `place`: the number of the word, from 0 (None: the problem is not about one word). `ends`: vLLM prints something and
+    ends. `ignored`: vLLM starts, and ignores the word.
+    """
+
+    kind: ProblemKind
+    word: str
+    place: int | None
+    message: str
+    fix: str
+
+
+def unknown_argument(written: str, place: int, built: VersionParser) -> ArgumentProblem:
+    """An option that the version does not have; the message suggests one with a similar name."""
+    close = get_close_matches(written.replace("_", "-"), list(built.spellings), n=1, cutoff=0.8)
+    fix = f"Write {close[0]}." if close else "Remove it, or look its new name up in the documentation of that version."
+    return ArgumentProblem("unknown", written, place, "vLLM has no such argument", fix)
+
+
+def incomplete_argument(written: str, place: int, told: str) -> ArgumentProblem:
+    """An option without its value, or with a value that it cannot have. `told`: argparse's own message."""
+    option = written.partition("=")[0]
+    if "ignored explicit argument" in told:
+        return ArgumentProblem(
+            "incomplete", option, place, "takes no value", f"Write {option} alone, or its --no- form."
+        )
+    return ArgumentProblem("incomplete", option, place, f"is incomplete: {told}", "Write its value behind it.")
+
+
+def without_model(written: str, place: int) -> ArgumentProblem:
+    """A served name before the model's."""
+    message = "is refused where no model is named: vLLM begins with the model, or --model"
+    return ArgumentProblem("incomplete", written.partition("=")[0], place, message, "Name the model.")
+
+
+def value_fix(argument: Argument) -> str:
+    """The advice on what to write in place of a refused value."""
+    if argument.choices is not None:
+        return f"Write one of {', '.join(map(str, argument.choices))}."
+    return {
+        "int": "Write a whole number.",
+        "float": "Write a number.",
+        "human_int": "Write a whole number, such as 8192, 8k (8000) or 8K (8192).",
+        "human_int_or_auto": "Write a whole number, such as 8192, 8k (8000) or 8K (8192), or auto.",
+        "json": "Write JSON, in single quotes for a shell.",
+        "json_or_str": "Write JSON, in single quotes for a shell.",
+        "object": "Write a JSON object with those keys.",
+    }.get(argument.type, "Correct it.")
+
+
+def ends_at_once(namespace: argparse.Namespace, places: Mapping[str, int]) -> Iterable[ArgumentProblem]:
+    """The problem of `--help`, with which vLLM prints its help and ends."""
+    if getattr(namespace, "help", False):
+        yield ArgumentProblem("ends", "--help", places.get("help"), "vLLM prints its help and ends", "Remove it.")
+
+
+def unread_config(namespace: argparse.Namespace, places: Mapping[str, int]) -> Iterable[ArgumentProblem]:
+    """The problem of `--config=FILE` in one word: vLLM accepts it, but never reads the file."""
+    if (file := getattr(namespace, "config", None)) is not None:
+        message = f"vLLM does not read {file}: it looks for the word --config alone"
+        yield ArgumentProblem("config", f"--config={file}", places.get("config"), message, CONFIG_UNREAD)
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A removed argument. `takes_value`: it had a value. `instead`: what to do now, as a sentence."""
+
+    takes_value: bool
+    instead: str
+
+
+_NOTHING = "Remove it: vLLM has no such setting any more."
+
+REMOVED = {
+    "--calculate-kv-scales": Removed(False, "Remove it: a checkpoint brings its scales, and without them they are 1."),
+    "--disable-async-output-proc": Removed(False, _NOTHING),
+    "--disable-log-requests": Removed(False, "Remove it: requests are logged only with --enable-log-requests."),
+    "--device": Removed(True, "Remove it: the image decides."),
+    "--enable-reasoning": Removed(False, "Remove it: --reasoning-parser alone is enough."),
+    "--guided-decoding-backend": Removed(True, "Write --structured-outputs-config.backend=NAME."),
+    "--guided-decoding-disable-additional-properties": Removed(
+        False, "Write --structured-outputs-config.disable_additional_properties=true."
+    ),
+    "--guided-decoding-disable-any-whitespace": Removed(
+        False, "Write --structured-outputs-config.disable_any_whitespace=true."
+    ),
+    "--guided-decoding-disable-fallback": Removed(
+        False, "Remove it: nothing else is tried where a backend cannot do it."
+    ),
+    "--max-seq-len-to-capture": Removed(True, "Write --max-cudagraph-capture-size=NUMBER, which counts tokens."),
+    "--multi-step-stream-outputs": Removed(False, _NOTHING),
+    "--ngram-prompt-lookup-max": Removed(
+        True, 'Write --speculative-config \'{"method": "ngram", "prompt_lookup_max": NUMBER, ...}\'.'
+    ),
+    "--ngram-prompt-lookup-min": Removed(
+        True, 'Write --speculative-config \'{"method": "ngram", "prompt_lookup_min": NUMBER, ...}\'.'
+    ),
+    "--num-lookahead-slots": Removed(True, _NOTHING),
+    "--num-scheduler-steps": Removed(True, "Remove it: --async-scheduling is the default where it works."),
+    "--num-speculative-tokens": Removed(
+        True, "Write --speculative-config '{\"num_speculative_tokens\": NUMBER, ...}'."
+    ),
+    "--preemption-mode": Removed(True, _NOTHING),
+    "--rope-scaling": Removed(True, "Write --hf-overrides '{\"rope_parameters\": {...}}'."),
+    "--rope-theta": Removed(True, 'Write --hf-overrides \'{"rope_parameters": {"rope_theta": NUMBER, ...}}\'.'),
+    "--scheduler-delay-factor": Removed(True, _NOTHING),
+    "--speculative-model": Removed(True, "Write --speculative-config '{\"model\": NAME, ...}'."),
+    "--swap-space": Removed(True, "Remove it: nothing is swapped. --kv-offloading-size keeps KV cache in CPU memory."),
+    "--task": Removed(True, "Write --runner pooling, and --convert embed, classify or reward; nothing for generation."),
+    "--tokenizer-pool-size": Removed(True, _NOTHING),
+    "--tokenizer-pool-type": Removed(True, _NOTHING),
+    "--use-v2-block-manager": Removed(False, _NOTHING),
+    "--worker-use-ray": Removed(False, "Write --distributed-executor-backend=ray."),
+}
+"""The removed arguments by their spelling with dashes. An entry does not apply to a version whose snapshot still has
+the argument."""
+
+
+Program = Literal["serve", "module"]
+"""`vllm serve`, or `python -m vllm.entrypoints.openai.api_server`, which reads the same arguments."""
+
+
+def prepared_words(
+    words: list[Word], given: list[str], program: Program, problems: list[ArgumentProblem]
+) -> list[Word]:
+    """The words as argparse gets them."""
+    problems += [
+        ArgumentProblem("value", word.text, word.place, "holds a NUL, which ends an argument", "Remove the NUL.")
+        for word in words
+        if "\0" in word.text
+    ]
+    kept = _without_dashes(_without_config(words, problems), problems)
+    while True:
+        try:
+            moved = model_first(kept) if program == "serve" else kept
+            prepared = gathered(spelled(moved))
+            break
+        except UnfinishedError as error:
+            problems.append(incomplete_argument(given[error.place], error.place, "expected one argument"))
+            kept = [word for word in kept if word.place != error.place]
+    configured = any(text == "--config" or text.startswith("--config=") for text in given)
+    if program == "serve" and not configured and (named := misses_its_model(moved)) is not None:
+        problems.append(without_model(given[named.place], named.place))
+    return prepared
+
+
+def _without_config(words: list[Word], problems: list[ArgumentProblem]) -> list[Word]:
+    """The words without `--config FILE`; vLLM would insert the arguments of that file."""
+    rest: list[Word] = []
+    waiting = iter(words)
+    for word in waiting:
+        if word.text == "--config":
+            file = next(waiting, None)
+            named = f"its arguments lie in the file {file.text}" if file else "it names no file"
+            problems.append(ArgumentProblem("config", word.text, word.place, named, CONFIG_UNREAD))
+        else:
+            rest.append(word)
+    return rest
+
+
+def _without_dashes(words: list[Word], problems: list[ArgumentProblem]) -> list[Word]:
+    """The words without `--option=--`, which argparse turns into an empty list, and vLLM refuses only as it starts."""
+    rest: list[Word] = []
+    for word in words:
+        option, _, value = word.text.partition("=")
+        if option.startswith("-") and value == "--":
+            problems.append(
+                ArgumentProblem("value", word.text, word.place, "has no value: -- is none", "Write a value.")
+            )
+        else:
+            rest.append(word)
+    return rest
+
+
+def without_unknown(
+    words: list[Word], given: list[str], built: VersionParser, problems: list[ArgumentProblem]
+) -> list[Word]:
+    """The words without unknown options, and without the words after them that would be their values."""
+    rest: list[Word] = []
+    index = 0
+    while index < len(words):
+        word = words[index]
+        index += 1
+        if word.text == "--":
+            return rest + words[index - 1 :]
+        verdict = recognised(word.text, built) if word.text.startswith("-") and word.text != "-" else "known"
+        option, equals, _ = word.text.partition("=")
+        removed = REMOVED.get(option)
+        if verdict == "known" and (removed is None or option in built.spellings):
+            rest.append(word)
+            continue
+        written = given[word.place].partition("=")[0] if given[word.place].startswith("-") else option
+        if removed is not None:
+            problems.append(
+                ArgumentProblem("removed", written, word.place, "vLLM has removed this argument", removed.instead)
+            )
+        elif verdict == "unknown":
+            problems.append(unknown_argument(written, word.place, built))
+        else:
+            problems.append(
+                ArgumentProblem("ambiguous", written, word.place, verdict, "Write the argument's whole name.")
+            )
+        takes_value = removed.takes_value if removed is not None else True
+        if not equals and takes_value and index < len(words) and not words[index].text.startswith("-"):
+            index += 1
+    return rest
+
 
 # A shared parser's converters collect refusals, so only one command line may be read at a time.
 _ONE_AT_A_TIME = Lock()

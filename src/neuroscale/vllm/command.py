@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
-from neuroscale.vllm.argument_words import Program
+from neuroscale.vllm.arguments import Program
 from neuroscale.vllm.images import image_repository, image_version
 from neuroscale.vllm.shell_script import commands_of
 from neuroscale.vllm.shell_words import ScriptError, Value

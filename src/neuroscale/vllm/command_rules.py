@@ -1,10 +1,6 @@
 """Finds faults of a command of vLLM beyond its spelling: in itself, for its model, and on its accelerators.
 
 Each rule names what vLLM (release 0.32) does with such a command: most end its start, some let it answer wrongly.
-
-Finds faults of a command of vLLM by itself: names and numbers that vLLM refuses, and arguments that conflict.
-
-Finds arguments that vLLM accepts one by one and refuses together.
 """
 
 from __future__ import annotations
@@ -14,10 +10,9 @@ from typing import Any
 
 from neuroscale.catalog import ModelEntry
 from neuroscale.models.facts import ModelFacts
-from neuroscale.vllm.accelerator_rules import Place, check_accelerator, check_dtype, check_support
+from neuroscale.vllm.accelerator_rules import Fault, Place, check_accelerator, check_dtype, check_support, of_version
 from neuroscale.vllm.arguments import Parsed
-from neuroscale.vllm.command_faults import Fault, of_version
-from neuroscale.vllm.json_fields import is_one_of, out_of_bounds
+from neuroscale.vllm.known_arguments import is_one_of, out_of_bounds
 from neuroscale.vllm.model_rules import check_model, check_parsers, check_shares
 
 _ROLES = ("producer", "consumer", "both")
@@ -62,28 +57,18 @@ def _nodes(parsed: Parsed) -> Iterator[Fault]:
         )
     whole = tensor * pipeline * prefill * data
     if nodes > 1 and whole % nodes:
-        yield Fault(
-            "parallel-sizes",
-            "nnodes",
-            f"--nnodes={nodes} does not divide the {whole} ranks of the parallel sizes: vLLM ends",
-            "Remove --nnodes, or write a number that divides them.",
-        )
+        message = f"--nnodes={nodes} does not divide the {whole} ranks of the parallel sizes: vLLM ends"
+        yield Fault("parallel-sizes", "nnodes", message, "Remove --nnodes, or write a number that divides them.")
     rank = _number(parsed, "node_rank", 0)
     if nodes > 1 and not 0 <= rank < nodes:
-        yield Fault(
-            "parallel-sizes",
-            "node_rank",
-            f"--node-rank={rank} does not name a node: {nodes} nodes have the numbers 0 to {nodes - 1}, and vLLM ends",
-            f"Write a number from 0 to {nodes - 1}.",
+        message = (
+            f"--node-rank={rank} does not name a node: {nodes} nodes have the numbers 0 to {nodes - 1}, and vLLM ends"
         )
+        yield Fault("parallel-sizes", "node_rank", message, f"Write a number from 0 to {nodes - 1}.")
     local = parsed.values.get("data_parallel_size_local")
     if isinstance(local, int) and local > data:
-        yield Fault(
-            "parallel-sizes",
-            "data_parallel_size_local",
-            f"--data-parallel-size-local={local} is more than --data-parallel-size={data}: vLLM ends",
-            f"Write at most {data}.",
-        )
+        message = f"--data-parallel-size-local={local} is more than --data-parallel-size={data}: vLLM ends"
+        yield Fault("parallel-sizes", "data_parallel_size_local", message, f"Write at most {data}.")
 
 
 def _balancing(parsed: Parsed) -> Iterator[Fault]:
@@ -103,12 +88,8 @@ def _balancing(parsed: Parsed) -> Iterator[Fault]:
     elif hybrid and values.get("data_parallel_size_local") is None and nodes <= 1:
         dest, told = "data_parallel_hybrid_lb", "does not go without --data-parallel-size-local"
     if told:
-        yield Fault(
-            "load-balancing",
-            dest,
-            f"{parsed.snapshot.arguments[dest].flag} {told}: vLLM ends",
-            "Remove it, unless each data-parallel rank is served by a pod of its own.",
-        )
+        fix = "Remove it, unless each data-parallel rank is served by a pod of its own."
+        yield Fault("load-balancing", dest, f"{parsed.snapshot.arguments[dest].flag} {told}: vLLM ends", fix)
 
 
 def _experts(parsed: Parsed) -> Iterator[Fault]:
@@ -120,12 +101,10 @@ def _experts(parsed: Parsed) -> Iterator[Fault]:
         * _number(parsed, "data_parallel_size")
     )
     if not balanced and redundant not in (0, "0"):
-        yield Fault(
-            "expert-balancing",
-            "eplb_config",
-            f"--eplb-config keeps {redundant} experts twice, and without --enable-eplb nothing uses them: vLLM ends",
-            "Remove it, or add --enable-eplb.",
+        message = (
+            f"--eplb-config keeps {redundant} experts twice, and without --enable-eplb nothing uses them: vLLM ends"
         )
+        yield Fault("expert-balancing", "eplb_config", message, "Remove it, or add --enable-eplb.")
     elif balanced and (not parsed.value("enable_expert_parallel") or ranks <= 1):
         yield Fault(
             "expert-balancing",
@@ -143,33 +122,22 @@ def _transfer(parsed: Parsed) -> Iterator[Fault]:
         connector, role = section.get(f"{kind}_connector"), section.get(f"{kind}_role")
         if connector is not None and role is None:
             roles = ", ".join(f"{kind}_{role}" for role in _ROLES)
-            yield Fault(
-                "transfer-role",
-                dest,
-                f"{flag} names the connector {connector} and no role: vLLM ends",
-                f"Add {kind}_role: one of {roles}.",
-            )
+            message = f"{flag} names the connector {connector} and no role: vLLM ends"
+            yield Fault("transfer-role", dest, message, f"Add {kind}_role: one of {roles}.")
         elif kind == "kv" and connector is not None and not section.get("kv_connector_module_path"):
             known = parsed.snapshot.kv_connectors
             if connector not in known:
-                yield Fault(
-                    "unknown-connector",
-                    dest,
-                    f"{flag}: vLLM {parsed.version} has no connector {connector!r}: it ends",
-                    f"Write one of {', '.join(sorted(known))}, or kv_connector_module_path too.",
-                )
+                message = f"{flag}: vLLM {parsed.version} has no connector {connector!r}: it ends"
+                fix = f"Write one of {', '.join(sorted(known))}, or kv_connector_module_path too."
+                yield Fault("unknown-connector", dest, message, fix)
         elif kind == "kv" and role is not None and connector is None:
             yield Fault("transfer-role", dest, f"{flag} names a role and no connector: vLLM ends", "Add kv_connector.")
 
 
 def _adapters(parsed: Parsed) -> Iterator[Fault]:
     if parsed.values.get("lora_modules") and not parsed.value("enable_lora"):
-        yield Fault(
-            "adapters-without-lora",
-            "lora_modules",
-            "--lora-modules without --enable-lora: vLLM ends",
-            "Add --enable-lora, or remove --lora-modules.",
-        )
+        message, fix = "--lora-modules without --enable-lora: vLLM ends", "Add --enable-lora, or remove --lora-modules."
+        yield Fault("adapters-without-lora", "lora_modules", message, fix)
 
 
 def _serving(parsed: Parsed) -> Iterator[Fault]:
@@ -177,55 +145,32 @@ def _serving(parsed: Parsed) -> Iterator[Fault]:
     servers = values.get("api_server_count")
     headless = bool(values.get("headless"))
     if headless and servers is not None and servers > 0:
-        yield Fault(
-            "answers-nobody",
-            "api_server_count",
-            f"--api-server-count={servers} and --headless: vLLM ends",
-            "Remove one of them.",
-        )
+        message, fix = f"--api-server-count={servers} and --headless: vLLM ends", "Remove one of them."
+        yield Fault("answers-nobody", "api_server_count", message, fix)
     elif (headless or (servers is not None and servers < 1)) and not _one_of_several(parsed):
-        yield Fault(
-            "answers-nobody",
-            "headless" if headless else "api_server_count",
-            f"{'--headless' if headless else f'--api-server-count={servers}'}: vLLM listens on no port",
-            "Remove it, unless another pod of the same server answers.",
-        )
+        message = f"{'--headless' if headless else f'--api-server-count={servers}'}: vLLM listens on no port"
+        fix = "Remove it, unless another pod of the same server answers."
+        yield Fault("answers-nobody", "headless" if headless else "api_server_count", message, fix)
     config = values.get("attention_config")
     if values.get("attention_backend") not in (None, "auto") and isinstance(config, dict) and config.get("backend"):
-        yield Fault(
-            "said-twice",
-            "attention_backend",
-            "--attention-backend and --attention-config.backend: vLLM ends",
-            "Remove one of them.",
-        )
+        message, fix = "--attention-backend and --attention-config.backend: vLLM ends", "Remove one of them."
+        yield Fault("said-twice", "attention_backend", message, fix)
     extra = values.get("additional_config", {})
     if not isinstance(extra, dict):
-        yield Fault(
-            "additional-config",
-            "additional_config",
-            f"--additional-config={extra} is not a JSON object: vLLM ends",
-            "Write a JSON object, or remove it.",
-        )
+        message = f"--additional-config={extra} is not a JSON object: vLLM ends"
+        yield Fault("additional-config", "additional_config", message, "Write a JSON object, or remove it.")
     active, most = values.get("max_num_active_seqs"), values.get("max_num_seqs")
     if isinstance(active, int) and isinstance(most, int) and active > most:
-        yield Fault(
-            "argument-range",
-            "max_num_active_seqs",
-            f"--max-num-active-seqs={active} is more than --max-num-seqs={most}: vLLM ends",
-            f"Write at most {most}.",
-        )
+        message = f"--max-num-active-seqs={active} is more than --max-num-seqs={most}: vLLM ends"
+        yield Fault("argument-range", "max_num_active_seqs", message, f"Write at most {most}.")
 
 
 def _sections(parsed: Parsed) -> Iterator[Fault]:
     """Faults between fields of one configuration."""
     profiler, folder = (_section(parsed, "profiler_config").get(key) for key in ("profiler", "torch_profiler_dir"))
     if (profiler == "torch") != bool(folder):
-        yield Fault(
-            "settings-together",
-            "profiler_config",
-            "--profiler-config: profiler: torch and torch_profiler_dir do not go without each other: vLLM ends",
-            "Write both, or remove them.",
-        )
+        message = "--profiler-config: profiler: torch and torch_profiler_dir do not go without each other: vLLM ends"
+        yield Fault("settings-together", "profiler_config", message, "Write both, or remove them.")
     outputs = _section(parsed, "structured_outputs_config")
     backend = outputs.get("backend", "auto")
     for key, backends in (
@@ -233,12 +178,9 @@ def _sections(parsed: Parsed) -> Iterator[Fault]:
         ("disable_additional_properties", ("guidance",)),
     ):
         if outputs.get(key) is True and backend not in backends:
-            yield Fault(
-                "settings-together",
-                "structured_outputs_config",
-                f"--structured-outputs-config: {key} does not go with the backend {backend}: vLLM ends",
-                f"Add the backend {' or '.join(backends)}.",
-            )
+            message = f"--structured-outputs-config: {key} does not go with the backend {backend}: vLLM ends"
+            fix = f"Add the backend {' or '.join(backends)}."
+            yield Fault("settings-together", "structured_outputs_config", message, fix)
 
 
 def _one_of_several(parsed: Parsed) -> bool:
@@ -269,19 +211,13 @@ def check_arguments(parsed: Parsed) -> Iterator[Fault]:
     if read.max_model_len is not None and read.max_model_len < 1 and read.max_model_len != -1:
         yield _out_of_range(parsed, "max_model_len", f"{read.max_model_len} is less than 1")
     if parsed.value("enable_auto_tool_choice") and not parsed.value("tool_call_parser"):
-        yield Fault(
-            "tool-choice-without-parser",
-            "enable_auto_tool_choice",
-            "--enable-auto-tool-choice without --tool-call-parser: vLLM ends",
-            "Add --tool-call-parser, or remove --enable-auto-tool-choice.",
-        )
+        message = "--enable-auto-tool-choice without --tool-call-parser: vLLM ends"
+        fix = "Add --tool-call-parser, or remove --enable-auto-tool-choice."
+        yield Fault("tool-choice-without-parser", "enable_auto_tool_choice", message, fix)
     if parsed.value("enable_log_outputs") and not parsed.value("enable_log_requests"):
-        yield Fault(
-            "outputs-without-requests",
-            "enable_log_outputs",
-            "--enable-log-outputs without --enable-log-requests: vLLM ends",
-            "Add --enable-log-requests, or remove --enable-log-outputs.",
-        )
+        message = "--enable-log-outputs without --enable-log-requests: vLLM ends"
+        fix = "Add --enable-log-requests, or remove --enable-log-outputs."
+        yield Fault("outputs-without-requests", "enable_log_outputs", message, fix)
     yield from of_version(parsed, _known_names(parsed))
     yield from of_version(parsed, check_together(parsed))
     for argument in parsed.snapshot.arguments.values():
@@ -307,22 +243,15 @@ def _known_names(parsed: Parsed) -> Iterator[Fault]:
     ):
         name = parsed.values.get(dest)
         if name and name not in known and not (plugin and parsed.values.get(plugin)):
-            yield Fault(
-                f"unknown-{dest.replace('_', '-').replace('call-', '')}",
-                dest,
-                f"{snapshot.arguments[dest].flag}: vLLM {snapshot.version} does not know the name {name!r}",
-                f"Write one of {', '.join(sorted(known))}.",
-            )
+            message = f"{snapshot.arguments[dest].flag}: vLLM {snapshot.version} does not know the name {name!r}"
+            fix = f"Write one of {', '.join(sorted(known))}."
+            yield Fault(f"unknown-{dest.replace('_', '-').replace('call-', '')}", dest, message, fix)
     for argument in snapshot.arguments.values():
         name, names = parsed.values.get(argument.dest), argument.names
         if not name or names is None or is_one_of(names, name) or (names.get("dotted") and "." in name):
             continue
-        yield Fault(
-            "unknown-name",
-            argument.dest,
-            f"{argument.flag}: vLLM {snapshot.version} does not know the name {name!r}, and ends",
-            f"Write one of {', '.join(names['enum'])}.",
-        )
+        message = f"{argument.flag}: vLLM {snapshot.version} does not know the name {name!r}, and ends"
+        yield Fault("unknown-name", argument.dest, message, f"Write one of {', '.join(names['enum'])}.")
 
 
 def check_batch(parsed: Parsed, facts: ModelFacts | None) -> Iterator[Fault]:
@@ -342,12 +271,9 @@ def check_batch(parsed: Parsed, facts: ModelFacts | None) -> Iterator[Fault]:
     if tokens is None:
         return
     if read.max_num_seqs is not None and tokens < read.max_num_seqs:
-        yield Fault(
-            "batched-tokens",
-            "max_num_batched_tokens",
-            f"--max-num-batched-tokens={tokens} is less than --max-num-seqs={read.max_num_seqs}: vLLM ends",
-            f"Write at least {read.max_num_seqs}, or fewer requests at a time.",
-        )
+        message = f"--max-num-batched-tokens={tokens} is less than --max-num-seqs={read.max_num_seqs}: vLLM ends"
+        fix = f"Write at least {read.max_num_seqs}, or fewer requests at a time."
+        yield Fault("batched-tokens", "max_num_batched_tokens", message, fix)
     whole = parsed.values.get("enable_chunked_prefill") is False
     if whole and longest is not None and tokens < longest:
         yield Fault(

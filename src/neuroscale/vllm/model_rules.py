@@ -1,9 +1,7 @@
 """Finds faults of a command of vLLM for the model that it serves.
 
-Lists the parsers of tool calls and of reasoning that read the format of only one family of models.
-
-They are parsers that vLLM 0.32 (vllm/tool_parsers, vllm/reasoning) names for one family. Parsers outside the list
-(hermes, pythonic, hf, xlam, deepseek_r1 and others) read the format of many families, or of fine-tunes of them.
+Its lists hold the parsers that vLLM 0.32 (vllm/tool_parsers, vllm/reasoning) names for one family of models. Others
+(hermes, pythonic, hf, xlam, deepseek_r1) read the format of many families, or of fine-tunes of them.
 """
 
 from __future__ import annotations
@@ -15,10 +13,15 @@ from neuroscale.core.errors import InputError
 from neuroscale.models.cache_bytes import undivided
 from neuroscale.models.facts import ModelFacts
 from neuroscale.models.hf_overrides import with_overrides
-from neuroscale.vllm.accelerator_rules import check_groups, check_quantization
+from neuroscale.vllm.accelerator_rules import (
+    Fault,
+    check_groups,
+    check_quantization,
+    of_version,
+    positive_number,
+    ranks,
+)
 from neuroscale.vllm.arguments import Parsed
-from neuroscale.vllm.command_faults import Fault, of_version
-from neuroscale.vllm.parallel_sizes import positive_number, ranks
 
 _TOOLS: Mapping[str, tuple[str, ...]] = {
     "apertus": ("apertus",),
@@ -93,21 +96,15 @@ def check_model(parsed: Parsed, facts: ModelFacts, variables: Mapping[str, str])
     yield from _length(parsed, facts, variables)
     yield from _images(parsed, facts)
     if read.enable_expert_parallel and facts.kind == "dense":
-        yield Fault(
-            "expert-parallelism",
-            "enable_expert_parallel",
-            f"--enable-expert-parallel for {facts.name}, which is dense: vLLM ends",
-            "Remove --enable-expert-parallel.",
-        )
+        message = f"--enable-expert-parallel for {facts.name}, which is dense: vLLM ends"
+        yield Fault("expert-parallelism", "enable_expert_parallel", message, "Remove --enable-expert-parallel.")
     elif read.enable_expert_parallel and ranks(parsed) * read.data_parallel_size == 1:
-        yield Fault(
-            "expert-parallelism",
-            "enable_expert_parallel",
+        message = (
             "--enable-expert-parallel does nothing on one accelerator: experts are spread over the ranks of tensor and "
-            "data parallelism",
-            "Remove it, or raise --tensor-parallel-size.",
-            refused=False,
+            "data parallelism"
         )
+        fix = "Remove it, or raise --tensor-parallel-size."
+        yield Fault("expert-parallelism", "enable_expert_parallel", message, fix, refused=False)
     if facts.kind == "moe" and facts.model_type.startswith("gemma4") and read.data_parallel_size > 1:
         yield Fault(
             "data-parallelism",
@@ -148,13 +145,11 @@ def _architecture(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
         return
     removed = next((name for name in facts.architectures if name in snapshot.removed_architectures), None)
     if removed is None:
-        yield Fault(
-            "architecture",
-            "model",
-            f"vLLM {parsed.version} has no {' or '.join(facts.architectures)}: at best it runs Transformers' own code",
-            "Serve a model that it has, and measure this one first.",
-            refused=False,
+        message = (
+            f"vLLM {parsed.version} has no {' or '.join(facts.architectures)}: at best it runs Transformers' own code"
         )
+        fix = "Serve a model that it has, and measure this one first."
+        yield Fault("architecture", "model", message, fix, refused=False)
         return
     own_code = bool(parsed.value("trust_remote_code"))
     yield Fault(
@@ -180,14 +175,11 @@ def _length(parsed: Parsed, facts: ModelFacts, variables: Mapping[str, str]) -> 
     if asked is None or asked <= most:
         return
     forced = length_is_forced(parsed, variables)
-    yield Fault(
-        "context-length",
-        "max_model_len",
-        f"--max-model-len={asked} is more than the {most} tokens that {facts.name} reads"
-        + (": what it answers beyond them is not known" if forced else ": vLLM ends"),
-        f"Write --max-model-len={most} or less.",
-        refused=not forced,
+    message = f"--max-model-len={asked} is more than the {most} tokens that {facts.name} reads" + (
+        ": what it answers beyond them is not known" if forced else ": vLLM ends"
     )
+    fix = f"Write --max-model-len={most} or less."
+    yield Fault("context-length", "max_model_len", message, fix, refused=not forced)
 
 
 def length_is_forced(parsed: Parsed, variables: Mapping[str, str]) -> bool:
@@ -203,20 +195,11 @@ def _images(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
         for kind, limit in limits.items():
             count = limit.get("count", 999) if isinstance(limit, dict) else limit
             if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-                yield Fault(
-                    "media-limit",
-                    "limit_mm_per_prompt",
-                    f"--limit-mm-per-prompt: {count!r} is not a number of {kind}s",
-                    "Write a whole number, 0 for none.",
-                )
+                message = f"--limit-mm-per-prompt: {count!r} is not a number of {kind}s"
+                yield Fault("media-limit", "limit_mm_per_prompt", message, "Write a whole number, 0 for none.")
         if not facts.multimodal and any(limits.values()):
-            yield Fault(
-                "media-limit",
-                "limit_mm_per_prompt",
-                f"--limit-mm-per-prompt for {facts.name}, which takes text alone",
-                "Remove it.",
-                refused=False,
-            )
+            message, fix = f"--limit-mm-per-prompt for {facts.name}, which takes text alone", "Remove it."
+            yield Fault("media-limit", "limit_mm_per_prompt", message, fix, refused=False)
     elif limits is not None:
         yield Fault(
             "media-limit", "limit_mm_per_prompt", "--limit-mm-per-prompt is not a JSON object", "Write one such as {}."
@@ -282,9 +265,5 @@ def check_shares(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
 
 
 def _undivided(rule: str, what: str, size: int) -> Fault:
-    return Fault(
-        rule,
-        "tensor_parallel_size",
-        f"--tensor-parallel-size={size} does not divide {what}: vLLM ends",
-        "Write a size that divides it.",
-    )
+    message, fix = f"--tensor-parallel-size={size} does not divide {what}: vLLM ends", "Write a size that divides it."
+    return Fault(rule, "tensor_parallel_size", message, fix)

@@ -1,8 +1,6 @@
-"""Expands a word as a shell does: fills in variables, removes quotes, splits at white space, as far as that is sure.
+"""Expands a word as a shell does, as far as that is sure, and keeps the state of the shell.
 
-Parses scripts by tree-sitter's grammar of bash, and refuses the trees that cannot be trusted.
-
-Keeps the known variables, arguments and functions of a shell while its script is read.
+tree-sitter's grammar of bash parses scripts; trees that cannot be trusted are refused.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from neuroscale.gate.checks.open_networks import RULE as OPEN_NETWORK
 from neuroscale.gate.checks.open_networks import open_rules
 from neuroscale.gate.checks.refused_kinds import REFUSED
 from neuroscale.gate.verdict import Finding, Severity
-from neuroscale.manifests import scaling
+from neuroscale.manifests import pod_sets
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest
 from neuroscale.policies.policy_set import Policy
 
@@ -228,7 +228,7 @@ def _disruption_budget(value: Mapping[str, Any]) -> Iterator[_Trouble]:
     if not isinstance(spec, dict):
         return
     with suppress(ValueError):  # the API server refuses it
-        if scaling.selects(spec, {}):
+        if pod_sets.selects(spec, {}):
             yield _Trouble(
                 "budget-of-all-pods",
                 ("spec", "selector"),
@@ -237,7 +237,7 @@ def _disruption_budget(value: Mapping[str, Any]) -> Iterator[_Trouble]:
                 lenient=True,
             )
     with suppress(ValueError):
-        if scaling.pods_kept(spec, _MANY) == _MANY:
+        if pod_sets.pods_kept(spec, _MANY) == _MANY:
             yield _Trouble(
                 "no-eviction",
                 ("spec",),
@@ -318,7 +318,7 @@ _RULES: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Iterator[_Trouble
     ("", "Secret"): _secret,
     ("", "Service"): _service,
     ("networking.k8s.io", "NetworkPolicy"): _network_policy,
-    scaling.KIND: _disruption_budget,
+    pod_sets.KIND: _disruption_budget,
 }
 
 

@@ -26,13 +26,12 @@ from neuroscale.gate.fit.model_revisions import loose_models
 from neuroscale.gate.judged_files import ServiceFolder, group_services
 from neuroscale.gate.platform_sources import UNREADABLE
 from neuroscale.gate.verdict import Finding, Severity
-from neuroscale.manifests import scaling
+from neuroscale.manifests import pod_sets
 from neuroscale.manifests.kserve_pods import COMPONENTS
 from neuroscale.manifests.objects import SERVICE, TRIPWIRE_PREFIX, Manifest, read_manifests
 from neuroscale.manifests.pod_resources import mapping, sequence
-from neuroscale.manifests.pod_sets import Object, PodSet, UnknownPods, labels_of
+from neuroscale.manifests.pod_sets import Object, PodSet, UnknownPods, labels_of, texts
 from neuroscale.manifests.pods_of_objects import pods_of_objects
-from neuroscale.manifests.scaling import texts
 from neuroscale.manifests.serving_runtimes import KSERVE, runtimes_below
 from neuroscale.rendering.platform.files import RUNTIMES_FOLDER as RUNTIME_FOLDER
 from neuroscale.repo.layout import MANIFESTS, RENDERED_KINDS, REQUEST_FILE, ServicePath
@@ -236,7 +235,7 @@ def judge_service(
 
     `runtimes`: the known serving runtimes. `elsewhere` gives a ClusterServingRuntime outside of the objects by name.
     """
-    budgets = [one for one in objects if (one.group, one.kind) == scaling.KIND]
+    budgets = [one for one in objects if (one.group, one.kind) == pod_sets.KIND]
     read = pods_of_objects([one.value for one in objects], runtimes)
     for manifest, pods in zip(objects, read, strict=True):
         if not _is_service(manifest):
@@ -292,13 +291,13 @@ class _Judgement:
                 spec
                 for one in budgets
                 if one.namespace == self.manifest.namespace
-                and scaling.selects(spec := mapping(one.value.get("spec"), "spec"), labels)
+                and pod_sets.selects(spec := mapping(one.value.get("spec"), "spec"), labels)
             ]
             if len(selecting) > 1:
                 told = f"{len(selecting)} PodDisruptionBudgets select the pods of its {pods.part}: no node can drain"
                 self.say(_BUDGET, at, told, "Keep one of them.")
                 return
-            kept = scaling.pods_kept(selecting[0], fewest) if selecting else 0
+            kept = pod_sets.pods_kept(selecting[0], fewest) if selecting else 0
         except ValueError as error:
             self.say(_BUDGET, at, f"its PodDisruptionBudget cannot be read: {error}", _BUDGET_FIX)
             return

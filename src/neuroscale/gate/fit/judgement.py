@@ -38,16 +38,13 @@ from neuroscale.planning.fit import Fit, fit, uncounted
 from neuroscale.planning.fit.confidence import unjudged
 from neuroscale.planning.fit.messages import more_room
 from neuroscale.planning.startup import startup
-from neuroscale.vllm.argument_problems import ProblemKind
-from neuroscale.vllm.arguments import Parsed, parse_arguments
+from neuroscale.vllm.accelerator_rules import Fault, pod_ranks, reaches_all_pods
+from neuroscale.vllm.arguments import Parsed, ProblemKind, parse_arguments
 from neuroscale.vllm.command import ServeCommand
-from neuroscale.vllm.command_faults import Fault
 from neuroscale.vllm.command_rules import BY_ABSENCE, check_command
-from neuroscale.vllm.engine_arguments import EngineArguments
+from neuroscale.vllm.engine_arguments import EngineArguments, with_variables
 from neuroscale.vllm.images import judged_as
-from neuroscale.vllm.memory_variables import with_variables
 from neuroscale.vllm.model_rules import length_is_forced
-from neuroscale.vllm.parallel_sizes import pod_ranks, reaches_all_pods
 
 GATE = "fit"
 NOT_JUDGED = "not-judged"

@@ -20,14 +20,13 @@ from typing import Any
 from neuroscale.core.units import GIB, MIB
 from neuroscale.gate.fit.known_models import KnownModel, KnownPlace
 from neuroscale.gate.fit.vllm_containers import ContainerFault
-from neuroscale.manifests.pod_resources import mapping, memory_limit, sequence
-from neuroscale.manifests.quantity import quantity
+from neuroscale.manifests.pod_resources import mapping, memory_limit, quantity, sequence
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.weights import rank_weights
 from neuroscale.planning.replica_memory import host_memory
+from neuroscale.vllm.accelerator_rules import local_data_parallel, pod_ranks, ranks
 from neuroscale.vllm.arguments import Parsed
 from neuroscale.vllm.command import ServeCommand
-from neuroscale.vllm.parallel_sizes import local_data_parallel, pod_ranks, ranks
 
 _LEAST = Decimal(GIB)
 

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from neuroscale.kube.client import Cluster, Identity, KubernetesError, Object
-from neuroscale.manifests.quantity import quantity
+from neuroscale.manifests.pod_resources import quantity
 
 
 def timestamp(seconds: float) -> str:

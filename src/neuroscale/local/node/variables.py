@@ -15,7 +15,7 @@ from typing import Any
 
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
 from neuroscale.local.node.objects import CONFIGURATION, WaitingError, amount, rounded_up
-from neuroscale.manifests.quantity import quantity
+from neuroscale.manifests.pod_resources import quantity
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")

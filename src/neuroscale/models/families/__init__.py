@@ -13,9 +13,7 @@ from __future__ import annotations
 from neuroscale.models.families.common import Decoder, Family, estimated
 from neuroscale.models.families.deepseek import deepseek, deepseek_v4, glm4_moe_lite, kimi_linear
 from neuroscale.models.families.gemma import gemma, gemma2, gemma3, gemma3n, gemma4
-from neuroscale.models.families.gpt_oss import gpt_oss
-from neuroscale.models.families.granite import granitemoe, granitemoehybrid
-from neuroscale.models.families.lfm2 import lfm2, lfm2_moe
+from neuroscale.models.families.hybrids import granitemoe, granitemoehybrid, lfm2, lfm2_moe
 from neuroscale.models.families.llama import (
     cohere,
     cohere2,
@@ -25,6 +23,7 @@ from neuroscale.models.families.llama import (
     glm,
     glm4,
     glm4_moe,
+    gpt_oss,
     hunyuan,
     laguna,
     llama,

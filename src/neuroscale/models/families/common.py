@@ -1,9 +1,4 @@
-"""Reads heads, windows, widths and experts for all families, and makes layers of them.
-
-Describes the decoder of a language model, which a family builds from a config.json.
-
-Estimates a decoder of an unknown family.
-"""
+"""Describes a decoder, and reads heads, windows, widths and experts for all families."""
 
 from __future__ import annotations
 

@@ -1,18 +1,12 @@
-"""Builds the decoders of DeepSeek, GLM-5, and families with this layout: latent attention, leading dense layers,
-shared experts.
+"""Builds the decoders of DeepSeek, GLM-5 and families with latent attention, DeepSeek V4, and Kimi-Linear.
 
-Builds the decoder of DeepSeek V4: attention over compressed tokens, experts in each layer, several residual streams.
-
-Follows models/deepseek_v4/nvidia/model.py of vLLM 0.32. Layers of multi-token prediction are not counted.
-
-Builds the decoder of Kimi-Linear: Kimi delta attention in most layers, latent attention in the others.
+DeepSeek V4 follows models/deepseek_v4/nvidia/model.py of vLLM 0.32, without layers of multi-token prediction.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from neuroscale.models.compressed_attention import CompressedAttention
 from neuroscale.models.config_keys import MOST_LAYERS, Keys
 from neuroscale.models.families.common import (
     NAMES_W1_W3_W2,
@@ -26,7 +20,7 @@ from neuroscale.models.families.common import (
     routed_experts,
 )
 from neuroscale.models.layers import Experts, Extra, Indexer, LatentAttention, Layer, Mlp
-from neuroscale.models.mixers import KimiDelta
+from neuroscale.models.mixers import CompressedAttention, KimiDelta
 
 RATIOS = (0, 1, 4, 128)
 """The ratios that vLLM's compressor has; 0 and 1 are a layer without one."""

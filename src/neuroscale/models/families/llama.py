@@ -1,21 +1,4 @@
-"""Builds the decoders of Llama, and of the families that differ little from it.
-
-Builds the decoders of Mistral, Ministral and Mixtral.
-
-Builds the decoders of OLMo and Molmo.
-
-Builds the decoders of Phi 3 and 4.
-
-Builds the decoders of Command R and Command A.
-
-Builds the decoder of GLM 4.
-
-Builds the decoder of ERNIE 4.5.
-
-Builds the decoder of MiniMax.
-
-Builds the decoder of Laguna.
-"""
+"""Builds the decoders of Llama, and of the families that differ little from it."""
 
 from __future__ import annotations
 
@@ -43,6 +26,28 @@ from neuroscale.models.families.common import (
 )
 from neuroscale.models.families.deepseek import CORRECTION, deepseek_experts, predicting_layers
 from neuroscale.models.layers import Attention, Experts, Layer, Mlp
+
+
+def gpt_oss(c: Keys) -> Decoder:
+    """gpt-oss: sinks, biases, a window in every second layer."""
+    count, chosen = needed_experts(c)
+    experts = Experts(
+        count,
+        chosen,
+        mlp_width(c),
+        fused=("experts.gate_up_proj", "experts.down_proj"),
+        bias=True,
+        router="router",
+        router_bias=True,
+    )
+    heads, kv_heads, head_dim = head_shape(c)
+    bias = c.flag("attention_bias", True)
+    plain = Attention(heads, kv_heads, head_dim, bias=bias, output_bias=bias, sinks=True)
+    window = window_of(c)
+    # vLLM takes the window for every second layer, whatever layer_types says.
+    windowed = replace(plain, reach="sliding", window=window) if window else plain
+    attentions = [plain if layer % 2 else windowed for layer in range(layer_count(c))]
+    return mixed_decoder(c, attentions, experts, None)
 
 
 def mistral(c: Keys) -> Decoder:

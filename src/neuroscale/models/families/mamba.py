@@ -1,11 +1,4 @@
-"""Builds the decoders of models that keep states alone: Mamba, Falcon Mamba and Mamba-2.
-
-Builds decoders with attention and Mamba: Falcon-H1 has both in each layer, Jamba one attention layer in eight.
-
-Builds the decoder of Zamba2: Mamba-2 in every layer, and one of a few shared blocks of attention before some.
-
-Builds the decoders of Nemotron-H and Nemotron-3. Each layer is one block: Mamba-2, attention, dense or experts.
-"""
+"""Builds the decoders of Mamba, Falcon-H1, Jamba, Zamba2 and Nemotron-H."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Builds the decoders of Qwen, from the first to the third.
-
-Builds the decoders of Qwen3-Next, Qwen3.5 and 3.6: three of four layers keep a state instead of keys and values.
-"""
+"""Builds the decoders of Qwen; three of four layers of Qwen3-Next, Qwen3.5 and 3.6 keep a state."""
 
 from __future__ import annotations
 

@@ -32,11 +32,8 @@ def falcon(c: Keys) -> Decoder:
     hidden, heads = hidden_size(c), c.shape("num_attention_heads", high=2**16)
     inner = c.optional("ffn_hidden_size", high=2**22) or 4 * hidden
     if inner != 4 * hidden:
-        raise c.problem(
-            "ffn_hidden_size",
-            f"{inner} is not four times hidden_size, as vLLM's Falcon has it",
-            "Measure it under vLLM.",
-        )
+        message, fix = f"{inner} is not four times hidden_size, as vLLM's Falcon has it", "Measure it under vLLM."
+        raise c.problem("ffn_hidden_size", message, fix)
     newer, bias = c.flag("new_decoder_architecture"), c.flag("bias")
     kv_heads = 1 if c.flag("multi_query", True) else heads
     if newer:

@@ -1,7 +1,4 @@
-"""Holds the common parts of towers: a layer's matrices and norms, sizes from the keys, and patches of images.
-
-Adds the weights that join a vision tower to the language model.
-"""
+"""Holds the common parts of towers, and adds the weights that join a vision tower to the language model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Adds the weights of all towers of a model, of known layouts and of unknown ones.
-
-Counts towers of an unknown layout as plain layers of the sizes in the file.
-"""
+"""Adds the weights of all towers of a model; those of an unknown layout count as plain layers of their sizes."""
 
 from __future__ import annotations
 

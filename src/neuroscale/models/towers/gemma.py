@@ -1,7 +1,4 @@
-"""Builds Gemma's towers for images.
-
-Builds Gemma's towers for sound.
-"""
+"""Builds Gemma's towers for images and sound."""
 
 from __future__ import annotations
 

@@ -1,15 +1,4 @@
-"""Lists the model types of towers with a known layout, and the model types with several towers that contain them.
-
-Builds Pixtral's tower for images.
-
-Builds Llama 4's tower for images.
-
-Builds GLM-4V's tower for images.
-
-Builds the towers for images of CLIP, of SigLIP, and of Idefics 3 and SmolVLM.
-
-Builds InternVL's tower for images, in the layout of transformers and in the publisher's own.
-"""
+"""Builds towers of known layouts, and lists their model types and those of the models that contain them."""
 
 from __future__ import annotations
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from neuroscale.models.compressed_attention import BLOCK as COMPRESSED_BLOCK
 from neuroscale.models.facts import ModelFacts
-from neuroscale.planning.fit.compressed import is_compressed
+from neuroscale.models.mixers import BLOCK as COMPRESSED_BLOCK
 from neuroscale.planning.fit.device import Device, served_dtype
 from neuroscale.planning.fit.drafts import WITHOUT_OVERLAP
+from neuroscale.planning.fit.kv_cache import is_compressed
 from neuroscale.planning.fit.result import Resolved
 from neuroscale.planning.fit.sparse import BLOCK as SPARSE_BLOCK
 from neuroscale.planning.fit.sparse import has_indexer, sparse_cache_dtype

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from neuroscale.models.facts import ModelFacts
-from neuroscale.planning.fit.compressed import is_compressed
 from neuroscale.planning.fit.device import Device
+from neuroscale.planning.fit.kv_cache import is_compressed
 from neuroscale.planning.fit.overhead import ANY_RESOLUTION, runner
 from neuroscale.planning.fit.result import Confidence, Resolved
 from neuroscale.planning.fit.sparse import are_kernels_unknown, has_indexer

@@ -1,7 +1,4 @@
-"""Describes one accelerator as vLLM sees it.
-
-Finds the dtype in which vLLM computes, and in which it keeps weights that are not quantised: `served_dtype`.
-"""
+"""Describes one accelerator as vLLM sees it, and the dtype in which it serves a model."""
 
 from __future__ import annotations
 

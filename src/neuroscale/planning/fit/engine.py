@@ -13,7 +13,6 @@ from neuroscale.models.cache_bytes import bytes_per_token
 from neuroscale.models.facts import CacheLayers, ModelFacts
 from neuroscale.models.hf_overrides import with_overrides
 from neuroscale.planning.fit.argument_defaults import resolve
-from neuroscale.planning.fit.compressed import is_compressed, packed_pool
 from neuroscale.planning.fit.confidence import (
     UNMEASURED,
     USUAL_SHARE,
@@ -26,7 +25,7 @@ from neuroscale.planning.fit.confidence import (
 )
 from neuroscale.planning.fit.device import CONTEXT_GIB, SMALL_CARD_GIB, Device, served_dtype
 from neuroscale.planning.fit.drafts import draft_apart, shape_of
-from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, Pool, pool
+from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, Pool, is_compressed, packed_pool, pool
 from neuroscale.planning.fit.messages import explained, log_lines
 from neuroscale.planning.fit.overhead import Overhead, overhead, runner
 from neuroscale.planning.fit.result import Closeness, Fit, Resolved, Verdict, memory_of

@@ -13,8 +13,8 @@ from typing import Literal
 from neuroscale.core.units import MIB
 from neuroscale.models.cache_bytes import SPARSE_CACHE
 from neuroscale.models.facts import ModelFacts
-from neuroscale.planning.fit.compressed import is_compressed
 from neuroscale.planning.fit.device import Device
+from neuroscale.planning.fit.kv_cache import is_compressed
 from neuroscale.planning.fit.result import Resolved
 
 BLOCK = 64

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from neuroscale.models.cache_bytes import undivided
-from neuroscale.models.compressed_attention import BLOCK as COMPRESSED_BLOCK
 from neuroscale.models.facts import ModelFacts
+from neuroscale.models.mixers import BLOCK as COMPRESSED_BLOCK
 from neuroscale.planning.fit.argument_defaults import VIDEO_TOKENS, looks_both_ways
-from neuroscale.planning.fit.compressed import is_compressed
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.drafts import draft_method
+from neuroscale.planning.fit.kv_cache import is_compressed
 from neuroscale.planning.fit.result import Resolved
 from neuroscale.planning.fit.sparse import BLOCK as SPARSE_BLOCK
 from neuroscale.planning.fit.sparse import has_indexer, no_kernels

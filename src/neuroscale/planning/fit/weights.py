@@ -1,8 +1,4 @@
-"""Computes the weights of one rank: the parts that parallelism splits, and the parts that every rank holds whole.
-
-Says which tensors vLLM loads: it drops a tower for images or sound if all inputs of it are switched off, and the
-copies that layers of multi-token prediction have of the embedding and the LM head.
-"""
+"""Computes the weights of one rank, and says which tensors vLLM loads."""
 
 from __future__ import annotations
 
@@ -14,8 +10,7 @@ from neuroscale.core.units import GIB
 from neuroscale.models.facts import DTYPE_BYTES, TOWERS, ModelFacts, Tensor
 from neuroscale.planning.fit.device import served_dtype
 from neuroscale.planning.fit.drafts import of_draft, stretched
-from neuroscale.vllm.engine_arguments import EngineArguments
-from neuroscale.vllm.unplanned_arguments import GUESSING, Unplanned
+from neuroscale.vllm.engine_arguments import GUESSING, EngineArguments, Unplanned
 
 _NO_VIDEO = frozenset(
     {
