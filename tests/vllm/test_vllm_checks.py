@@ -14,7 +14,7 @@ from neuroscale.vllm.accelerator_rules import Fault, Place
 from neuroscale.vllm.arguments import parse_arguments
 from neuroscale.vllm.command_rules import check_command
 from neuroscale.vllm.known_arguments import load, versions
-from neuroscale.vllm.model_rules import reasoning_of, tools_of
+from neuroscale.vllm.model_rules import REASONING, TOOLS
 from oracle_hybrids import TINY
 from platform_repository import CATALOG
 
@@ -139,7 +139,7 @@ def test_every_parser_that_is_told_of_a_family_is_one_of_vllms() -> None:
     snapshot = load(VERSION)
     assert set(model_rules._TOOLS) <= snapshot.tool_parsers
     assert set(model_rules._REASONING) <= snapshot.reasoning_parsers
-    assert tools_of("hermes") == reasoning_of("nothing") == ()
+    assert TOOLS.get("hermes") is REASONING.get("nothing") is None
 
 
 def accelerator(name: str) -> Accelerator:

@@ -218,10 +218,8 @@ def _with_card(labels: Labels, cards: list[Accelerator]) -> Iterator[Labels]:
 
 
 def is_card(name: str, product: str) -> bool:
-    """Whether a product of NVIDIA's label (NVIDIA-A100-SXM4-80GB) is an accelerator (nvidia-a100-80gb).
-
-    An unknown part (SHARED, MIG, 12Q) makes it another one.
-    """
+    """Whether a product of NVIDIA's label (NVIDIA-A100-SXM4-80GB) is an accelerator (nvidia-a100-80gb). An unknown part
+    (SHARED, MIG, 12Q) makes it another one."""
     theirs, ours = (set(one.lower().split("-")) for one in (product, name))
     sizes = [{part for part in parts if re.fullmatch(r"\d+gb", part)} for parts in (theirs, ours)]
     if all(sizes) and sizes[0] != sizes[1]:

@@ -96,18 +96,8 @@ def llm_bounds(value: Mapping[str, Any], part: Mapping[str, Any]) -> Bounds:
 COMPONENTS = ("predictor", "transformer", "explainer")
 
 SERVERS = (
-    "model",
-    "sklearn",
-    "xgboost",
-    "tensorflow",
-    "pytorch",
-    "triton",
-    "onnx",
-    "huggingface",
-    "pmml",
-    "lightgbm",
-    "paddle",
-    "art",
+    *("model", "sklearn", "xgboost", "tensorflow", "pytorch", "triton", "onnx", "huggingface", "pmml"),
+    *("lightgbm", "paddle", "art"),
 )
 """The keys under which a component may describe its one serving container."""
 _DEFAULT_GPU = "nvidia.com/gpu"

@@ -142,59 +142,41 @@ def _check_lines(text: str, file: str) -> None:
 def _expand(
     value: Any, document: Document, prefix: tuple[str | int, ...], file: str, service: ServicePath | None
 ) -> list[Manifest]:
-    line = document.line(*prefix)
+    def problem(field: str, message: str, fix: str, *path: str | int) -> InputError:
+        return InputError(Problem(file, field, message, fix, document.line(*prefix, *path)))
+
     if not isinstance(value, dict):
-        raise InputError(
-            Problem(file, "", "is not a Kubernetes object", "Write a mapping with apiVersion and kind.", line)
-        )
+        raise problem("", "is not a Kubernetes object", "Write a mapping with apiVersion and kind.")
     for key in ("apiVersion", "kind"):
         if not isinstance(value.get(key), str) or not value[key]:
             fix = f"Write {key}, or leave the file out if it is not for a cluster."
-            raise InputError(
-                Problem(file, key, "is missing or not text, so this is not a Kubernetes object", fix, line)
-            )
+            raise problem(key, "is missing or not text, so this is not a Kubernetes object", fix)
     if "items" in value:
         # Argo CD treats every object with this field as a list.
         if not value["kind"].endswith("List"):
-            told = f"makes a list of this {value['kind']}"
-            raise InputError(Problem(file, "items", told, "Remove it.", document.line(*prefix, "items")))
+            raise problem("items", f"makes a list of this {value['kind']}", "Remove it.", "items")
         items = value["items"]
         if not isinstance(items, list):
-            raise InputError(Problem(file, "items", "is not a list", "Write a list of objects.", line))
-        extra = sorted(set(value) - {"apiVersion", "kind", "metadata", "items"})
-        if extra:
-            raise InputError(
-                Problem(file, extra[0], "is not a field of a List", "Remove it.", document.line(*prefix, extra[0]))
-            )
-        found: list[Manifest] = []
+            raise problem("items", "is not a list", "Write a list of objects.")
+        if extra := sorted(set(value) - {"apiVersion", "kind", "metadata", "items"}):
+            raise problem(extra[0], "is not a field of a List", "Remove it.", extra[0])
+        manifests: list[Manifest] = []
         for index, item in enumerate(items):
-            found.extend(_expand(item, document, (*prefix, "items", index), file, service))
-        return found
+            manifests.extend(_expand(item, document, (*prefix, "items", index), file, service))
+        return manifests
     metadata = value.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         raise InputError(_without_name(file, metadata, lambda field: document.line(*prefix, "metadata", field)))
     if metadata.get("generateName") not in (None, ""):
-        raise InputError(
-            Problem(
-                file,
-                "metadata.generateName",
-                "is set beside metadata.name, and tools disagree on which of the two is the object's name",
-                "Remove metadata.generateName: the object has a fixed name.",
-                document.line(*prefix, "metadata", "generateName"),
-            )
-        )
+        message = "is set beside metadata.name, and tools disagree on which of the two is the object's name"
+        fix = "Remove metadata.generateName: the object has a fixed name."
+        raise problem("metadata.generateName", message, fix, "metadata", "generateName")
     pattern = _COLON_NAMES if value["apiVersion"].startswith("rbac.authorization.k8s.io/") else _DNS_SUBDOMAIN
     for key in ("name", "namespace"):
-        if key in metadata and not (isinstance(metadata[key], str) and pattern.fullmatch(metadata[key])):
-            raise InputError(
-                Problem(
-                    file,
-                    f"metadata.{key}",
-                    f"{metadata[key]!r} is not a Kubernetes name",
-                    _NAME_FIX if isinstance(metadata[key], str) else _quoted(metadata[key]),
-                    document.line(*prefix, "metadata", key),
-                )
-            )
+        name = metadata.get(key)
+        if key in metadata and not (isinstance(name, str) and pattern.fullmatch(name)):
+            fix = _NAME_FIX if isinstance(name, str) else _quoted(name)
+            raise problem(f"metadata.{key}", f"{name!r} is not a Kubernetes name", fix, "metadata", key)
     return [Manifest(file, value, document, prefix, service)]
 
 

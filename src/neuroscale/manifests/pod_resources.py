@@ -66,18 +66,15 @@ _MEMORY_PREFIX = "hugepages-"
 
 @dataclass(frozen=True)
 class Pod:
-    """The requests of one pod: `cpu` in cores, `memory` in bytes, `devices` by the name of their resource.
-
-    It runs on a node that fits one of `nodes`. `missing` names cpu or memory, if some container does not ask for it;
-    `claims`: it asks for devices by resource claims, whose objects describe the devices.
-    """
+    """The requests of one pod: `cpu` in cores, `memory` in bytes, `devices` by the name of their resource. It runs on a
+    node that fits one of `nodes`. `missing` names cpu or memory, if some container does not ask for it."""
 
     cpu: Decimal = Decimal(0)
     memory: Decimal = Decimal(0)
     devices: Mapping[str, Decimal] = field(default_factory=dict)
     nodes: tuple[Labels, ...] = ({},)
     missing: tuple[str, ...] = ()
-    claims: bool = False
+    claims: bool = False  # it asks for devices by resource claims, whose objects describe the devices
 
     @property
     def memory_gib(self) -> Decimal:
@@ -163,10 +160,8 @@ def _amounts(value: Any, name: str) -> dict[str, Decimal]:
 
 
 def _effective(own: Sequence[dict[str, Decimal]], init: Sequence[dict[str, Any]]) -> dict[str, Decimal]:
-    """The amounts that the scheduler reserves: the containers together, or the start if that takes more.
-
-    An init container runs alone, beside those before it that keep running (restartPolicy Always).
-    """
+    """The amounts that the scheduler reserves: the containers together, or the start if that takes more. An init
+    container runs alone, beside those before it that keep running (restartPolicy Always)."""
     running = _sum(own)
     sidecars: dict[str, Decimal] = {}
     starting: dict[str, Decimal] = {}
@@ -230,10 +225,8 @@ def memory_limit(spec: Mapping[str, Any]) -> Decimal | None:
 
 
 def usable_memory(spec: Mapping[str, Any]) -> float:
-    """GiB that the pod's one container can count on: the smaller of its limit and its request.
-
-    0 if the pod has neither. Raises ValueError.
-    """
+    """GiB that the pod's one container can count on: the smaller of its limit and its request. 0 if the pod has
+    neither. Raises ValueError."""
     pod = read_pod({**spec, "overhead": None})  # the overhead belongs to the sandbox, not to the container
     reserved, limit = None if "memory" in pod.missing else pod.memory, memory_limit(spec)
     return float(min((size for size in (reserved, limit) if size is not None), default=Decimal(0)) / GIB)

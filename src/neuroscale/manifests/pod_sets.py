@@ -30,15 +30,12 @@ STOPPED = Bounds(0, 0)
 
 @dataclass(frozen=True)
 class Autoscaler:
-    """A HorizontalPodAutoscaler or ScaledObject: `target` is kind, namespace and name of the object that it scales.
-
-    `wakes`: it also scales a workload that is set to no replicas.
-    """
+    """A HorizontalPodAutoscaler or ScaledObject: `target` is kind, namespace and name of the object that it scales."""
 
     subject: str
     target: tuple[str, str, str]
     bounds: Bounds
-    wakes: bool
+    wakes: bool  # it also scales a workload that is set to no replicas
 
 
 def fixed(spec: Mapping[str, Any]) -> Bounds:
@@ -129,11 +126,8 @@ _PERCENT = re.compile(r"[0-9]{1,6}%")
 
 
 def selects(spec: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Whether the budget with this spec selects a pod with these labels.
-
-    An empty selector selects every pod of the namespace, a missing one none. Raises ValueError for a selector that
-    Kubernetes refuses.
-    """
+    """Whether the budget with this spec selects a pod with these labels. An empty selector selects every pod of the
+    namespace, a missing one none. Raises ValueError for a selector that Kubernetes refuses."""
     if spec.get("selector") is None:
         return False
     selector = mapping(spec["selector"], "selector")
@@ -191,21 +185,14 @@ Specs = tuple[tuple[Mapping[str, Any], int], ...]
 
 @dataclass(frozen=True)
 class PodSet:
-    """Pods that are made and scaled together.
+    """Pods that are made and scaled together."""
 
-    `part`: which of the object's pods they are, "" if it has no others. `specs` are the pods' specs of one replica,
-    each with its number of pods, as the cluster gets them. `bounds`: the fewest and the most replicas, None if the
-    object does not say. `passing`: why this number does not run all the time, "" if it does. `labels` are those that
-    the pods' template adds to the object's. `targets` are the names under which an autoscaler scales them (kind,
-    namespace, name).
-    """
-
-    part: str
-    specs: Specs
-    bounds: Bounds | None
-    passing: str = ""
-    labels: Mapping[str, Any] = field(default_factory=dict)
-    targets: tuple[Target, ...] = ()
+    part: str  # which of the object's pods they are, "" if it has no others
+    specs: Specs  # the pods' specs of one replica, each with its number of pods, as the cluster gets them
+    bounds: Bounds | None  # the fewest and the most replicas, None if the object does not say
+    passing: str = ""  # why this number does not run all the time, "" if it does
+    labels: Mapping[str, Any] = field(default_factory=dict)  # those that the pods' template adds to the object's
+    targets: tuple[Target, ...] = ()  # the names under which an autoscaler scales them (kind, namespace, name)
 
     def pods(self) -> tuple[tuple[Pod, int], ...]:
         """The resources of the pods of one replica, each with its number of pods. Raises ValueError."""

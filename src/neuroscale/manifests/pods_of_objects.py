@@ -129,9 +129,7 @@ def _component(value: Object, part: str, component: Mapping[str, Any]) -> Iterat
 
 def _named(spec: dict[str, Any]) -> dict[str, Any]:
     """The spec with KServe's name for its first container: a custom one gets the name of those that serve models.
-
-    KServe also gives a transformer arguments with the predictor's address; these are left out.
-    """
+    KServe also gives a transformer arguments with the predictor's address; these are left out."""
     first, *others = spec["containers"]
     return {**spec, "containers": [{**first, "name": SERVING}, *others]}
 
@@ -165,14 +163,8 @@ _OPERATED = ("Alertmanager", "Prometheus", "PrometheusAgent", "ThanosRuler")
 _ROUTER = "the pods of its router are KServe's own, and their resources are not known"
 # These kinds describe pods and run none.
 _DESCRIPTIONS = (
-    "ClusterServingRuntime",
-    "ClusterStorageContainer",
-    "ConfigMap",
-    "CustomResourceDefinition",
-    "LLMInferenceServiceConfig",
-    "PodTemplate",
-    "Secret",
-    "ServingRuntime",
+    *("ClusterServingRuntime", "ClusterStorageContainer", "ConfigMap", "CustomResourceDefinition"),
+    *("LLMInferenceServiceConfig", "PodTemplate", "Secret", "ServingRuntime"),
 )
 
 

@@ -71,10 +71,8 @@ def model_of(predictor: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
 def merged_pod(
     predictor: Mapping[str, Any], model: Mapping[str, Any], runtime: Mapping[str, Any] | None, service: tuple[str, str]
 ) -> dict[str, Any]:
-    """The pod's spec, its serving container first. `service`: name and namespace. Raises ValueError.
-
-    Without a `runtime`, which is then not known, it has only the service's own fields.
-    """
+    """The pod's spec, its serving container first. `service`: name and namespace. Raises ValueError. Without a
+    `runtime`, which is then not known, it has only the service's own fields."""
     described = mapping(mapping(runtime or {}, "the runtime").get("spec"), "spec")
     theirs, ours = (_containers(one) for one in (described, predictor))
     serving = merged_container(serving_container(runtime) if runtime is not None else {"name": SERVING}, model)
@@ -239,10 +237,8 @@ _BY_KEY = ("annotations", "labels", "limits", "nodeSelector", "requests")
 
 
 def canary_predictors(spec: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The predictor of each canary with its place in the list, `minReplicas` as KServe counts them.
-
-    Raises ValueError for an entry that is not a canary.
-    """
+    """The predictor of each canary with its place in the list, `minReplicas` as KServe counts them. Raises ValueError
+    for an entry that is not a canary."""
     stable = mapping(spec.get("predictor"), "predictor")
     found = model_of(stable)
     base = stable if found is None else {**stable, found[0]: None, "model": found[1]}

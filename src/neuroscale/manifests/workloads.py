@@ -25,10 +25,8 @@ from neuroscale.manifests.pods_of_objects import pods_of_objects
 
 @dataclass(frozen=True)
 class Workload:
-    """Pods that are made and scaled together: `pods` are those of one replica, each with its number.
-
-    `cost_center` is the label's value ("" without the label).
-    """
+    """Pods that are made and scaled together: `pods` are those of one replica, each with its number. `cost_center` is
+    the label's value ("" without the label)."""
 
     subject: str
     namespace: str
@@ -39,16 +37,12 @@ class Workload:
 
 @dataclass(frozen=True)
 class Unpriced:
-    """A part of an object that no figure counts, with its name and the reason.
-
-    `decisive`: pods with an unknown cost, without which a difference would mislead. An equal `content` means the
-    same part on both sides of a change.
-    """
+    """A part of an object that no figure counts, with its name and the reason."""
 
     subject: str
     reason: str
-    decisive: bool
-    content: str = ""
+    decisive: bool  # pods with an unknown cost, without which a difference would mislead
+    content: str = ""  # an equal one means the same part on both sides of a change
 
 
 @dataclass(frozen=True)

@@ -128,11 +128,8 @@ class Keys:
         return value
 
     def shape(self, *keys: str, low: int = 1, high: int = LARGEST_NUMBER) -> int:
-        """As `integer`, for keys that decide the model's size.
-
-        Only a section may leave such a key out, and then has the default of its class. In a whole file, the key must
-        be present: a file without it is damaged.
-        """
+        """As `integer`, for keys that decide the model's size. Only a section may leave such a key out, and then has
+        the default of its class. In a whole file, the key must be present: a file without it is damaged."""
         if not self.path and not any(self.written(key) for key in keys):
             raise self.problem(keys[0], "is missing")
         return self.integer(*keys, low=low, high=high)

@@ -24,16 +24,13 @@ LONG = ("longrope", "su")
 
 @dataclass(frozen=True)
 class Context:
-    """The longest request that a model reads, in tokens.
+    """The longest request that a model reads, in tokens."""
 
-    `positions`: the number in the file; `longest`: the most that vLLM allows; `default`: what vLLM takes without
-    --max-model-len. `by_yarn`: the most that those releases of vLLM allow that multiply YaRN's original positions by
-    its factor (None: the same as `longest`).
-    """
-
-    positions: int
-    longest: int
-    default: int
+    positions: int  # the number in the file
+    longest: int  # the most that vLLM allows
+    default: int  # what vLLM takes without --max-model-len
+    # The most that those releases of vLLM allow that multiply YaRN's original positions by its factor (None: the same
+    # as `longest`).
     by_yarn: int | None
 
 

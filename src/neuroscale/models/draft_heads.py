@@ -5,14 +5,16 @@ Follows config/speculative.py, models/llama_eagle.py, models/llama_eagle3.py and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
 from neuroscale.models.config_keys import Keys
 from neuroscale.models.facts import DTYPE_BYTES, Group, ModelFacts
+from neuroscale.models.layers import Mlp
 from neuroscale.models.registry import text_keys
-from neuroscale.models.weights import Weight, Weights, together
+from neuroscale.models.weights import Weights, together
 
 DraftMethod = Literal["draft_model", "eagle", "eagle3"]
 """The methods of speculative decoding whose draft is planned."""
@@ -38,9 +40,7 @@ _NAME_WIDTH = 8
 
 def draft_of(facts: ModelFacts, target: ModelFacts, method: DraftMethod) -> ModelFacts | None:
     """The facts of the model or head `facts` as vLLM loads it beside `target`; None if its layers are not known here.
-
-    An EAGLE head shares the embedding of the model, and the first generation shares its LM head, too.
-    """
+    An EAGLE head shares the embedding of the model, and the first generation shares its LM head, too."""
     if facts.basis == "estimate" or facts.states or any(layers.kind == "indexer" for layers in facts.cache):
         return None
     if method == "draft_model":
@@ -64,7 +64,7 @@ def _head(facts: ModelFacts, target: ModelFacts, text: Keys, c: Keys, *, third: 
     for number in range(facts.num_layers):
         first = number == 0
         _attention(facts, out, f"layers.{number}.", 2 * hidden if third and first else hidden, text, normed=normed)
-        _mlp(facts, out, f"layers.{number}.")
+        Mlp(facts.intermediate_size).weights(out, f"layers.{number}.", hidden)
         norms = ("input_layernorm", "hidden_norm", "post_attention_layernorm")
         for norm in norms if third else norms[2:] if first else (norms[0], norms[2]):
             out.add(f"layers.{number}.{norm}.weight", "norm", (hidden,))
@@ -78,7 +78,8 @@ def _head(facts: ModelFacts, target: ModelFacts, text: Keys, c: Keys, *, third: 
         out.add("embed_tokens.weight", "embedding", (facts.vocab_size, hidden), "vocabulary")
     sizes: dict[Group, int] = {}
     for weight in out.all:
-        sizes[weight.group] = sizes.get(weight.group, 0) + _bytes(weight, facts)
+        size = math.prod(weight.shape) * weight.copies * DTYPE_BYTES[facts.dtype]
+        sizes[weight.group] = sizes.get(weight.group, 0) + size
     return replace(
         facts,
         tensors=together(out.all),
@@ -109,12 +110,6 @@ def _attention(facts: ModelFacts, out: Weights, at: str, read: int, text: Keys, 
         out.add(f"{at}self_attn.{name}.weight", "norm", (facts.head_dim,))
 
 
-def _mlp(facts: ModelFacts, out: Weights, at: str) -> None:
-    for name in ("gate_proj", "up_proj"):
-        out.linear(f"{at}mlp.{name}", "dense_mlp", (facts.hidden_size, facts.intermediate_size), "split")
-    out.linear(f"{at}mlp.down_proj", "dense_mlp", (facts.intermediate_size, facts.hidden_size), "split")
-
-
 def _third(facts: ModelFacts, target: ModelFacts, out: Weights, c: Keys, vocabulary: int) -> None:
     """Adds the parts around the layers of an EAGLE-3 head: it has an LM head of its own, often for fewer tokens."""
     hidden = facts.hidden_size
@@ -135,10 +130,3 @@ def _third(facts: ModelFacts, target: ModelFacts, out: Weights, c: Keys, vocabul
     if vocabulary != target.vocab_size:
         # Two values of 32 bits for each number of a token.
         out.add("d2t", "norm", (vocabulary, _NAME_WIDTH // 4), full_precision=True)
-
-
-def _bytes(weight: Weight, facts: ModelFacts) -> int:
-    values = weight.copies
-    for size in weight.shape:
-        values *= size
-    return values * DTYPE_BYTES[facts.dtype]

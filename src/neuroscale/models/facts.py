@@ -46,19 +46,15 @@ Basis = Literal["headers", "config", "estimate"]
 
 @dataclass(frozen=True)
 class Tensor:
-    """`copies` weight tensors of one shape. `name` as in the checkpoint, `{}` for the numbers of layers and experts.
-
-    `linear`: a matrix that quantisation methods convert; others keep the model's dtype. `full_precision`: vLLM keeps
-    it in float32, whatever the model's dtype.
-    """
+    """`copies` weight tensors of one shape. `name` as in the checkpoint, `{}` for the numbers of layers and experts."""
 
     name: str
     group: Group
     shape: tuple[int, ...]
     copies: int
     sharding: Sharding
-    linear: bool
-    full_precision: bool = False
+    linear: bool  # a matrix that quantisation methods convert; others keep the model's dtype
+    full_precision: bool = False  # vLLM keeps it in float32, whatever the model's dtype
 
     @cached_property
     def params(self) -> int:
@@ -67,15 +63,7 @@ class Tensor:
 
 
 CacheKind = Literal[
-    "full",
-    "sliding",
-    "chunked",
-    "latent",
-    "indexer",
-    "latent_window",
-    "compressed",
-    "compressed_indexer",
-    "compressor",
+    "full", "sliding", "chunked", "latent", "indexer", "latent_window", "compressed", "compressed_indexer", "compressor"
 ]
 COMPRESSED: tuple[CacheKind, ...] = ("latent_window", "compressed", "compressed_indexer", "compressor")
 """The kinds of attention over compressed tokens."""
@@ -84,22 +72,19 @@ COMPRESSED: tuple[CacheKind, ...] = ("latent_window", "compressed", "compressed_
 @dataclass(frozen=True)
 class CacheLayers:
     """`layers` layers that keep the same in the KV cache; a layer that reads another layer's cache is not counted.
-
-    `window`: tokens of a sliding window or of a chunk. `latent`: each layer keeps one vector of `head_dim` values a
-    token, on every rank (multi-head latent attention; `kv_heads` is 1 and `value_head_dim` 0). `indexer`: the keys of
-    an indexer, which chooses the tokens that latent attention reads: `head_dim` values of 8 bits a token, on every
-    rank. Attention over compressed tokens (models/mixers.py) keeps, on every rank, the vectors of a
-    window (`latent_window`), one for each `ratio` tokens (`compressed`) with an indexer's keys (`compressed_indexer`),
-    and the inputs of the next one (`compressor`). Otherwise each layer keeps keys of `head_dim` and values of
-    `value_head_dim` for each of the `kv_heads`.
-    """
+    `latent`: each layer keeps one vector of `head_dim` values a token, on every rank (multi-head latent attention;
+    `kv_heads` is 1 and `value_head_dim` 0). `indexer`: the keys of an indexer, which chooses the tokens that latent
+    attention reads: `head_dim` values of 8 bits a token, on every rank. Attention over compressed tokens
+    (models/mixers.py) keeps, on every rank, the vectors of a window (`latent_window`), one for each `ratio` tokens
+    (`compressed`) with an indexer's keys (`compressed_indexer`), and the inputs of the next one (`compressor`).
+    Otherwise each layer keeps keys of `head_dim` and values of `value_head_dim` for each of the `kv_heads`."""
 
     kind: CacheKind
     layers: int
     kv_heads: int
     head_dim: int
     value_head_dim: int
-    window: int | None = None
+    window: int | None = None  # tokens of a sliding window or of a chunk
     ratio: int = 1
 
     @property
@@ -114,13 +99,9 @@ StateKind = Literal["mamba1", "mamba2", "gated_delta", "kimi_delta", "short_conv
 
 @dataclass(frozen=True)
 class StateLayers:
-    """`layers` layers that keep a state of one size for each request, however long the request is.
-
-    The state holds `heads` matrices of `rows` x `columns` values, and the inputs of a convolution over `kernel` tokens:
-    for each token before the last one, `channels` values, and twice `group_width` for each of the `groups` that heads
-    share. `dtype`: the dtype of the matrices if the model sets one; vLLM's arguments override it (None: the dtype of
-    the convolution's inputs).
-    """
+    """`layers` layers that keep a state of one size for each request, however long the request is. The state holds
+    `heads` matrices of `rows` x `columns` values, and the inputs of a convolution over `kernel` tokens: for each token
+    before the last one, `channels` values, and twice `group_width` for each of the `groups` that heads share."""
 
     kind: StateKind
     layers: int
@@ -131,6 +112,8 @@ class StateLayers:
     kernel: int
     groups: int = 0
     group_width: int = 0
+    # The dtype of the matrices if the model sets one; vLLM's arguments override it (None: the dtype of the
+    # convolution's inputs).
     dtype: Dtype | None = None
 
 
@@ -145,40 +128,23 @@ class RotaryTable:
 
 @dataclass(frozen=True)
 class Quantization:
-    """`method` as config.json names it (gptq, awq, fp8, compressed-tensors, mxfp4, modelopt, bitsandbytes, ...).
-
-    `bits`: of a weight; `group_size`: the number of weights that share a scale (None: one scale for each output row or
-    tensor); `scale_bytes`: bytes of a scale; `zero_points`: each scale has a zero point of `bits` bits. `ignored`:
-    patterns of tensors that keep the model's dtype. `kv_cache`: the dtype of the KV cache that the checkpoint asks
-    for, if any. `other_bits`: of the matrices outside of routed experts, if they have another number of bits.
-    """
+    """`method` as config.json names it (gptq, awq, fp8, compressed-tensors, mxfp4, modelopt, bitsandbytes, ...)."""
 
     method: str
-    bits: int
+    bits: int  # of a weight
+    # The number of weights that share a scale (None: one scale for each output row or tensor).
     group_size: int | None = None
     block: tuple[int, int] | None = None
-    scale_bytes: int = 2
-    zero_points: bool = False
-    ignored: tuple[str, ...] = ()
-    kv_cache: Literal["fp8", "nvfp4"] | None = None
-    other_bits: int | None = None
+    scale_bytes: int = 2  # bytes of a scale
+    zero_points: bool = False  # each scale has a zero point of `bits` bits
+    ignored: tuple[str, ...] = ()  # patterns of tensors that keep the model's dtype
+    kv_cache: Literal["fp8", "nvfp4"] | None = None  # the dtype of the KV cache that the checkpoint asks for, if any
+    other_bits: int | None = None  # of the matrices outside of routed experts, if they have another number of bits
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """The facts of a model, from its config and, if they are known, the headers of its files.
-
-    `weight_bytes`: bytes by group before tensor parallelism, from the files or counted. `heads`: attention heads of
-    the queries. `max_position_embeddings`: the longest context that vLLM allows, in tokens; `default_length`: the
-    context without --max-model-len (None: the longest); `length_by_yarn`: the longest context in those releases of
-    vLLM that multiply YaRN's original positions by its factor (None: the same). `parts_missing`: `weight_bytes` lacks
-    a tower. `file_dtype`: the dtype of the weights in the files, if their headers are known. `states`: the states that
-    layers keep in place of, or beside, keys and values. `predicting`: the KV cache of layers of multi-token
-    prediction, if they are served. `draft`: the draft model or head that guesses tokens for this model, as vLLM loads
-    it. `config`: the config.json that the facts come from. `experts_per_token`: 0 for dense models. `notes`: the
-    assumptions and omissions, as sentences. `bytes_by_dtype`: the same bytes by safetensors' names of dtypes or, where
-    they are counted, by the name of the quantisation method.
-    """
+    """The facts of a model, from its config and, if they are known, the headers of its files."""
 
     name: str
     model_type: str
@@ -188,31 +154,35 @@ class ModelFacts:
     num_layers: int
     hidden_size: int
     vocab_size: int
-    heads: int
+    heads: int  # attention heads of the queries
     kv_heads: int
     head_dim: int
     intermediate_size: int
-    max_position_embeddings: int
+    max_position_embeddings: int  # the longest context that vLLM allows, in tokens
     experts: int
-    experts_per_token: int
+    experts_per_token: int  # 0 for dense models
     moe_intermediate_size: int
     tensors: tuple[Tensor, ...]
     cache: tuple[CacheLayers, ...]
     quantization: Quantization | None
-    weight_bytes: Mapping[Group, int]
+    weight_bytes: Mapping[Group, int]  # bytes by group before tensor parallelism, from the files or counted
     basis: Basis
     multimodal: bool
     source: str
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = field(default=())  # the assumptions and omissions, as sentences
+    # The same bytes by safetensors' names of dtypes or, where they are counted, by the name of the quantisation method.
     bytes_by_dtype: Mapping[str, int] = field(default_factory=dict)
     rotary: tuple[RotaryTable, ...] = ()
-    default_length: int | None = None
+    default_length: int | None = None  # the context without --max-model-len (None: the longest)
+    # The longest context in those releases of vLLM that multiply YaRN's original positions by its factor (None: the
+    # same).
     length_by_yarn: int | None = None
-    file_dtype: str | None = None
-    parts_missing: bool = False
-    states: tuple[StateLayers, ...] = ()
-    predicting: tuple[CacheLayers, ...] = ()
-    draft: ModelFacts | None = None
+    file_dtype: str | None = None  # the dtype of the weights in the files, if their headers are known
+    parts_missing: bool = False  # `weight_bytes` lacks a tower
+    states: tuple[StateLayers, ...] = ()  # the states that layers keep in place of, or beside, keys and values
+    predicting: tuple[CacheLayers, ...] = ()  # the KV cache of layers of multi-token prediction, if they are served
+    draft: ModelFacts | None = None  # the draft model or head that guesses tokens for this model, as vLLM loads it
+    # The config.json that the facts come from.
     config: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     def longest_context(self, *, windows: bool = True) -> int:
@@ -237,9 +207,7 @@ class ModelFacts:
     @property
     def active_params(self) -> int:
         """The parameters that one token computes with, its input embedding and the chosen experts' share included.
-
-        Neither convention counts tables that layers only look up, nor towers for images and sound.
-        """
+        Neither convention counts tables that layers only look up, nor towers for images and sound."""
         away = ("per_layer_embedding", "mtp", "routed_experts", *TOWERS)
         whole = sum(tensor.params for tensor in self.tensors if tensor.group not in away)
         routed = sum(tensor.params for tensor in self.tensors if tensor.group == "routed_experts")

@@ -29,28 +29,12 @@ INDEX = "model.safetensors.index.json"
 
 _FIX = "Fetch the model's files again."
 _BITS = {
-    "BOOL": 8,
-    "U8": 8,
-    "I8": 8,
-    "F8_E5M2": 8,
-    "F8_E4M3": 8,
-    "F8_E8M0": 8,
-    "F8_E5M2FNUZ": 8,
-    "F8_E4M3FNUZ": 8,
-    "I16": 16,
-    "U16": 16,
-    "F16": 16,
-    "BF16": 16,
-    "I32": 32,
-    "U32": 32,
-    "F32": 32,
-    "F64": 64,
-    "I64": 64,
-    "U64": 64,
-    "C64": 64,
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E5M2FNUZ", "F8_E4M3FNUZ"), 8),
+    **dict.fromkeys(("I16", "U16", "F16", "BF16"), 16),
+    **dict.fromkeys(("I32", "U32", "F32"), 32),
+    **dict.fromkeys(("F64", "I64", "U64", "C64"), 64),
+    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
     "F4": 4,
-    "F6_E2M3": 6,
-    "F6_E3M2": 6,
 }
 
 
@@ -198,11 +182,8 @@ class Measured:
 
 
 def measure(counted: Sequence[Weight], headers: Sequence[Header], layers: int, *, quantized: bool) -> Measured:
-    """Measures the bytes by the headers.
-
-    In groups where headers and counted weights differ, the tensors come from the headers, too, unless quantisation
-    packed them.
-    """
+    """Measures the bytes by the headers. In groups where headers and counted weights differ, the tensors come from the
+    headers, too, unless quantisation packed them."""
     # Only their numbers tell layers of multi-token prediction from the others: the names are the same.
     known = {template(weight.name): weight for weight in counted if weight.group != "mtp"}
     notes: list[str] = []
@@ -240,10 +221,7 @@ def _group(name: str, known: Mapping[str, Weight], layers: int) -> Group:
 
 
 def _tensors(
-    counted: Sequence[Weight],
-    found: Mapping[Group, Sequence[Header]],
-    known: Mapping[str, Weight],
-    notes: list[str],
+    counted: Sequence[Weight], found: Mapping[Group, Sequence[Header]], known: Mapping[str, Weight], notes: list[str]
 ) -> tuple[Tensor, ...]:
     tensors: list[Tensor] = []
     for group, headers in found.items():

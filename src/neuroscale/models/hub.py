@@ -25,10 +25,8 @@ class HubOutOfReachError(InputError):
 
 
 class HubModel:
-    """A repository of the Hub at the newest commit of its default branch, or at `revision`.
-
-    Raises InputError if the repository does not exist or needs rights, or if the Hub cannot be reached.
-    """
+    """A repository of the Hub at the newest commit of its default branch, or at `revision`. Raises InputError if the
+    repository does not exist or needs rights, or if the Hub cannot be reached."""
 
     def __init__(self, name: str, revision: str | None = None) -> None:
         from huggingface_hub import HfApi

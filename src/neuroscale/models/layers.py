@@ -20,14 +20,7 @@ Reach = Literal["full", "sliding", "chunked"]
 
 @dataclass(frozen=True)
 class Attention:
-    """Attention with keys and values for each KV head.
-
-    `reads_other`: the layer uses an earlier layer's keys and values, and has no matrices for them. `own_values`: false
-    if the keys serve as values. `norm`: the norm of queries and keys: one by `head`, one over `all` heads, or each
-    head's own (`heads`); `norm_bias`: the norm has a bias. `gate`: the number of values that weigh the output;
-    `gated_queries`: the matrix of the queries also makes a gate of their size. `turned`: false if queries and keys get
-    no rotary embedding. `fused`: the name of the one tensor that holds queries, keys and values.
-    """
+    """Attention with keys and values for each KV head."""
 
     heads: int
     kv_heads: int
@@ -36,16 +29,17 @@ class Attention:
     window: int | None = None
     bias: bool = False
     output_bias: bool = False
+    # The norm of queries and keys: one by `head`, one over `all` heads, or each head's own (`heads`).
     norm: Literal["", "head", "all", "heads"] = ""
-    norm_bias: bool = False
+    norm_bias: bool = False  # the norm has a bias
     norm_names: tuple[str, str] = ("q_norm", "k_norm")
-    reads_other: bool = False
-    own_values: bool = True
+    reads_other: bool = False  # the layer uses an earlier layer's keys and values, and has no matrices for them
+    own_values: bool = True  # false if the keys serve as values
     sinks: bool = False
-    gate: int = 0
-    gated_queries: bool = False
-    turned: bool = True
-    fused: str = ""
+    gate: int = 0  # the number of values that weigh the output
+    gated_queries: bool = False  # the matrix of the queries also makes a gate of their size
+    turned: bool = True  # false if queries and keys get no rotary embedding
+    fused: str = ""  # the name of the one tensor that holds queries, keys and values
     output: str = "o_proj"
     block: str = "self_attn"
 
@@ -67,12 +61,7 @@ class Attention:
         if self.gate:
             out.linear(f"{at}g_proj", "attention", (hidden, self.gate), "split")
         out.linear(
-            at + self.output,
-            "attention",
-            (queries, hidden),
-            "split",
-            bias=self.output_bias,
-            bias_sharding="replicated",
+            at + self.output, "attention", (queries, hidden), "split", bias=self.output_bias, bias_sharding="replicated"
         )
         if self.norm:
             self._norms(out, at)
@@ -121,13 +110,12 @@ class SharedAttention(Attention):
 @dataclass(frozen=True)
 class Indexer:
     """Scores earlier tokens with `heads` small heads of `head_dim` values, so that attention reads the best `chosen`
-    alone. Each rank has the whole of it. `interleaved`: its rotary embedding is attention's own.
-    """
+    alone. Each rank has the whole of it."""
 
     heads: int
     head_dim: int
     chosen: int
-    interleaved: bool = False
+    interleaved: bool = False  # its rotary embedding is attention's own
 
     def weights(self, out: Weights, at: str, hidden: int, query_rank: int) -> None:
         """Add them below `at`, such as `model.layers.0.self_attn.`."""
@@ -142,23 +130,20 @@ class Indexer:
 
 @dataclass(frozen=True)
 class LatentAttention:
-    """Multi-head latent attention: the cache holds `rank` + `rope_dim` values a token, whatever the number of heads.
-
-    `query_rank`: the rank to which queries are compressed (None: they are not). `indexer`: chooses the tokens that the
-    layer reads; without one, the layer reads all tokens, or those that an earlier layer's indexer chose. `turned`:
-    false if queries and keys get no rotary embedding.
-    """
+    """Multi-head latent attention: the cache holds `rank` + `rope_dim` values a token, whatever the number of heads."""
 
     heads: int
     rank: int
     rope_dim: int
     nope_dim: int
     value_dim: int
-    query_rank: int | None
+    query_rank: int | None  # the rank to which queries are compressed (None: they are not)
     bias: bool = False
     block: str = "self_attn"
+    # Chooses the tokens that the layer reads; without one, the layer reads all tokens, or those that an earlier layer's
+    # indexer chose.
     indexer: Indexer | None = None
-    turned: bool = True
+    turned: bool = True  # false if queries and keys get no rotary embedding
 
     def weights(self, out: Weights, at: str, hidden: int) -> None:
         """Add them below `at`, such as `model.layers.0.`."""
@@ -212,29 +197,26 @@ class Mlp:
 
 @dataclass(frozen=True)
 class Experts:
-    """Routed experts, of which each token takes `per_token`, and the other parts of their block.
-
-    `fused`: the names of the two tensors that hold all experts (gate and up in the first); otherwise `names` has the
-    names of each expert's tensors. `full_router`: vLLM keeps the router in float32, on some cards at least.
-    `correction`: the name of a bias in float32 that only the router uses. `shared`: an
-    expert that every token takes; `shared_gate`: the vector that weighs it. `latent`: the number of values of a token
-    that the routed experts compute with; two matrices with `latent_names` convert to and from them.
-    """
+    """Routed experts, of which each token takes `per_token`, and the other parts of their block."""
 
     count: int
     per_token: int
     width: int
     names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+    # The names of the two tensors that hold all experts (gate and up in the first); otherwise `names` has the names of
+    # each expert's tensors.
     fused: tuple[str, str] | None = None
     bias: bool = False
     block: str = "mlp"
     router: str = "gate"
     router_bias: bool = False
-    full_router: bool = False
-    correction: str = ""
-    shared: Mlp | None = None
-    shared_gate: str = ""
+    full_router: bool = False  # vLLM keeps the router in float32, on some cards at least
+    correction: str = ""  # the name of a bias in float32 that only the router uses
+    shared: Mlp | None = None  # an expert that every token takes
+    shared_gate: str = ""  # the vector that weighs it
     gated: bool = True
+    # The number of values of a token that the routed experts compute with; two matrices with `latent_names` convert to
+    # and from them.
     latent: int | None = None
     latent_names: tuple[str, str] = ("", "")
 
@@ -297,17 +279,15 @@ class Extra:
 
 @dataclass(frozen=True)
 class Layer:
-    """A decoder layer. `norms`: the names of its norms, of `hidden` values each; `norm_bias`: the norms have biases.
+    """A decoder layer."""
 
-    `attention`: None if the layer has none; `mixer`: the block that keeps a state in place of attention, or beside it.
-    """
-
-    attention: Attention | LatentAttention | CompressedAttention | None
+    attention: Attention | LatentAttention | CompressedAttention | None  # None if the layer has none
     blocks: tuple[Mlp | Experts, ...]
+    # The names of its norms, of `hidden` values each.
     norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
-    norm_bias: bool = False
+    norm_bias: bool = False  # the norms have biases
     extras: tuple[Extra, ...] = ()
-    mixer: Mixer | None = None
+    mixer: Mixer | None = None  # the block that keeps a state in place of attention, or beside it
 
     def weights(self, out: Weights, at: str, hidden: int) -> None:
         """Add them below `at`, such as `model.layers.0.`."""

@@ -18,16 +18,14 @@ INDEXED = 4
 
 @dataclass(frozen=True)
 class CompressedAttention:
-    """Attention whose `heads` heads share one vector of `head_dim` values a token, of which `rope_dim` are turned.
-
-    `ratio`: tokens of a compressed vector (0: the layer reads its window alone). Queries are compressed to `query_rank`
-    values, and the output, in `groups` groups, to `output_rank` values each.
-    """
+    """Attention whose `heads` heads share one vector of `head_dim` values a token, of which `rope_dim` are turned."""
 
     heads: int
     head_dim: int
     rope_dim: int
     window: int
+    # Tokens of a compressed vector (0: the layer reads its window alone). Queries are compressed to `query_rank`
+    # values, and the output, in `groups` groups, to `output_rank` values each.
     ratio: int
     query_rank: int
     groups: int
@@ -115,19 +113,17 @@ def _aligned(size: int) -> int:
 
 @dataclass(frozen=True)
 class GatedDelta:
-    """A gated delta rule over `value_heads` matrices of `value_dim` x `key_dim` values (Qwen3-Next, Qwen3.5).
-
-    `fused`: the checkpoint has one matrix for queries, keys, values and the gate, and one for the two vectors of each
-    head; otherwise it has four matrices. `dtype`: as in `StateLayers`.
-    """
+    """A gated delta rule over `value_heads` matrices of `value_dim` x `key_dim` values (Qwen3-Next, Qwen3.5)."""
 
     key_heads: int
     value_heads: int
     key_dim: int
     value_dim: int
     kernel: int
+    # The checkpoint has one matrix for queries, keys, values and the gate, and one for the two vectors of each head;
+    # otherwise it has four matrices.
     fused: bool
-    dtype: Dtype | None = None
+    dtype: Dtype | None = None  # as in `StateLayers`
 
     @property
     def channels(self) -> int:
@@ -227,19 +223,15 @@ class Mamba2:
 
 @dataclass(frozen=True)
 class Mamba1:
-    """Mamba: `inner` rows of `state` values.
-
-    `rank`: the rank of the projection that makes the time steps; `norms`: that projection and the two inputs have
-    norms. vLLM does not quantise any of its matrices.
-    """
+    """Mamba: `inner` rows of `state` values."""
 
     inner: int
     state_size: int
-    rank: int
+    rank: int  # the rank of the projection that makes the time steps
     kernel: int
     conv_bias: bool = True
     bias: bool = False
-    norms: bool = False
+    norms: bool = False  # that projection and the two inputs have norms. vLLM does not quantise any of its matrices
     block: str = "mamba"
 
     def weights(self, out: Weights, at: str, hidden: int) -> None:

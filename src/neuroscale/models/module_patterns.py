@@ -24,10 +24,8 @@ def _core(name: str) -> str:
 
 
 class Patterns:
-    """Names of modules as the lists in configs write them: whole, in part, with `*`, or `re:` and an expression.
-
-    A pattern matches whole parts of a name (between dots), whatever the towers' prefixes are.
-    """
+    """Names of modules as the lists in configs write them: whole, in part, with `*`, or `re:` and an expression. A
+    pattern matches whole parts of a name (between dots), whatever the towers' prefixes are."""
 
     def __init__(self, c: Keys, key: str, patterns: Iterable[str]) -> None:
         self.all = tuple(patterns)

@@ -36,18 +36,14 @@ class Rule:
 
 @dataclass(frozen=True)
 class Scheme:
-    """The weights that a quantisation converts. Modules in `ignored` keep the model's dtype.
-
-    `lm_head`: the LM head is converted like the others; `experts_only`: only routed experts are converted; `towers`:
-    the towers for images and sound are converted, too.
-    """
+    """The weights that a quantisation converts. Modules in `ignored` keep the model's dtype."""
 
     method: str
     rules: tuple[Rule, ...]
     ignored: Patterns
-    lm_head: bool = False
-    experts_only: bool = False
-    towers: bool = False
+    lm_head: bool = False  # the LM head is converted like the others
+    experts_only: bool = False  # only routed experts are converted
+    towers: bool = False  # the towers for images and sound are converted, too
     kv_cache: Literal["fp8", "nvfp4"] | None = None
     facts: Quantization | None = None
     """The quantisation of most of the weights."""

@@ -52,61 +52,17 @@ def _snapshot() -> Mapping[str, Any]:
     return snapshot
 
 
-ARCHITECTURES = {
-    "DeepseekV2ForCausalLM": "deepseek_v2",
-    "DeepseekV32ForCausalLM": "deepseek_v32",
-    "DeepseekV3ForCausalLM": "deepseek_v3",
-    "DeepseekV4ForCausalLM": "deepseek_v4",
-    "FalconH1ForCausalLM": "falcon_h1",
-    "FalconMambaForCausalLM": "falcon_mamba",
-    "Gemma2ForCausalLM": "gemma2",
-    "Gemma3ForCausalLM": "gemma3_text",
-    "Gemma3nForCausalLM": "gemma3n_text",
-    "Gemma4ForCausalLM": "gemma4_text",
-    "GemmaForCausalLM": "gemma",
-    "Glm4ForCausalLM": "glm4",
-    "Glm4MoeForCausalLM": "glm4_moe",
-    "Glm4MoeLiteForCausalLM": "glm4_moe_lite",
-    "GlmForCausalLM": "glm",
-    "GlmMoeDsaForCausalLM": "glm_moe_dsa",
-    "GptOssForCausalLM": "gpt_oss",
-    "GraniteForCausalLM": "granite",
-    "GraniteMoeForCausalLM": "granitemoe",
-    "GraniteMoeHybridForCausalLM": "granitemoehybrid",
-    "GraniteMoeSharedForCausalLM": "granitemoeshared",
-    "IQuestCoderForCausalLM": "llama",
-    "InternLM3ForCausalLM": "llama",
-    "JambaForCausalLM": "jamba",
-    "KimiLinearForCausalLM": "kimi_linear",
-    "LLaMAForCausalLM": "llama",
-    "Lfm2ForCausalLM": "lfm2",
-    "Lfm2MoeForCausalLM": "lfm2_moe",
-    "Llama4ForCausalLM": "llama4_text",
-    "LlamaForCausalLM": "llama",
-    "Mamba2ForCausalLM": "mamba2",
-    "MambaForCausalLM": "mamba",
-    "MiniMaxM2ForCausalLM": "minimax_m2",
-    "Ministral3ForCausalLM": "ministral3",
-    "MistralForCausalLM": "mistral",
-    "MixtralForCausalLM": "mixtral",
-    "NemotronHForCausalLM": "nemotron_h",
-    "Olmo2ForCausalLM": "olmo2",
-    "Olmo3ForCausalLM": "olmo3",
-    "OlmoForCausalLM": "olmo",
-    "OlmoeForCausalLM": "olmoe",
-    "OPTForCausalLM": "opt",
-    "PhiMoEForCausalLM": "phimoe",
-    "Phi3ForCausalLM": "phi3",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen2MoeForCausalLM": "qwen2_moe",
-    "Qwen3ForCausalLM": "qwen3",
-    "Qwen3MoeForCausalLM": "qwen3_moe",
-    "Qwen3NextForCausalLM": "qwen3_next",
-    "Qwen3_5ForCausalLM": "qwen3_5_text",
-    "Qwen3_5MoeForCausalLM": "qwen3_5_moe_text",
-    "Zamba2ForCausalLM": "zamba2",
-}
-"""The family of each architecture. As in vLLM, the class that a file names decides, whatever its model type."""
+_NAMED = dict.fromkeys(("IQuestCoderForCausalLM", "InternLM3ForCausalLM", "LLaMAForCausalLM"), "llama")
+_NAMED["PhiMoEForCausalLM"] = "phimoe"
+"""The families of architectures of which the registry knows no model type."""
+
+
+def of_architecture(name: str) -> str | None:
+    """The family of an architecture. As in vLLM, the class that a file names decides, whatever its model type."""
+    entry = registered().get(name)
+    types = entry["model_types"] if entry is not None and entry["part"] == "text" else ()
+    return _NAMED.get(name) or next((kind for kind in types if kind in FAMILIES), None)
+
 
 TEXT_TYPES = {
     "gemma3": "gemma3_text",
@@ -142,58 +98,22 @@ _WITH_STATES = frozenset(
 """Families with rules for layers that keep a state."""
 _HYBRID_TYPES = frozenset(
     {
-        "bailing_hybrid",
-        "bailing_moe_linear",
-        "bamba",
-        "jet_nemotron",
-        "kimi_k3",
-        "minimax",
-        "minimax_text_01",
-        "olmo_hybrid",
-        "plamo2",
-        "recurrent_gemma",
-        "rwkv",
-        "rwkv5",
-        "rwkv6",
-        "rwkv7",
-        "zamba",
+        *("bailing_hybrid", "bailing_moe_linear", "bamba", "jet_nemotron", "kimi_k3", "minimax"),
+        *("minimax_text_01", "olmo_hybrid", "plamo2", "recurrent_gemma", "rwkv", "rwkv5", "rwkv6", "rwkv7"),
+        *("zamba",),
     }
 )
 _HYBRID_KEYS = (
-    "attn_layer_period",
-    "conv_L_cache",
-    "full_attention_interval",
-    "hybrid_override_pattern",
-    "layers_block_type",
-    "linear_attn_config",
-    "linear_conv_kernel_dim",
-    "linear_key_head_dim",
-    "mamba_d_state",
-    "mamba_num_heads",
-    "mamba_ssm_dtype",
-    "ssm_state_size",
-    "state_size",
-    "time_step_rank",
+    *("attn_layer_period", "conv_L_cache", "full_attention_interval", "hybrid_override_pattern"),
+    *("layers_block_type", "linear_attn_config", "linear_conv_kernel_dim", "linear_key_head_dim"),
+    *("mamba_d_state", "mamba_num_heads", "mamba_ssm_dtype", "ssm_state_size", "state_size", "time_step_rank"),
 )
 _UNLIKE_ESTIMATES = frozenset({"dbrx", "dots1", "grok-1", "hunyuan_v1_moe", "qwen"})
 """Model types whose keys have other meanings than Llama's, so that an estimate would be wrong by far."""
 _ENCODERS = frozenset(
     {
-        "albert",
-        "bert",
-        "camembert",
-        "deberta",
-        "deberta-v2",
-        "distilbert",
-        "electra",
-        "eurobert",
-        "gte",
-        "modernbert",
-        "mpnet",
-        "new",
-        "nomic_bert",
-        "roberta",
-        "xlm-roberta",
+        *("albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "eurobert", "gte"),
+        *("modernbert", "mpnet", "new", "nomic_bert", "roberta", "xlm-roberta"),
     }
 )
 _LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "chunked_attention", "indexed_attention"})
@@ -247,8 +167,8 @@ def family_of(c: Keys, text: Keys) -> Family | None:
     """The family that reads the text tower; None for an unknown architecture."""
     if text is c:
         for architecture in _named(c):
-            if architecture in ARCHITECTURES:
-                return FAMILIES[ARCHITECTURES[architecture]]
+            if (named := of_architecture(architecture)) is not None:
+                return FAMILIES[named]
     return FAMILIES.get(text.model_type)
 
 
@@ -315,10 +235,8 @@ def _hybrid(c: Keys, key: str, why: str, not_served: str) -> InputError:
 
 
 def estimate(c: Keys) -> Decoder:
-    """Estimates a decoder of an unknown architecture as if it were Llama's, or Mixtral's if it has experts.
-
-    Raises InputError if the file lacks the keys of such a model.
-    """
+    """Estimates a decoder of an unknown architecture as if it were Llama's, or Mixtral's if it has experts. Raises
+    InputError if the file lacks the keys of such a model."""
     for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"):
         if not c.written(key):
             raise c.problem(

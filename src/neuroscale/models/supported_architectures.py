@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from neuroscale.models.families import FAMILIES
-from neuroscale.models.registry import ARCHITECTURES, TEXT_TYPES, registered, why_refused
+from neuroscale.models.registry import TEXT_TYPES, of_architecture, registered, why_refused
 from neuroscale.models.towers.known import WRAPPERS
 
 Status = Literal["planned", "estimated", "refused"]
@@ -72,7 +72,7 @@ def _support(name: str, entry: Mapping[str, Any]) -> Support:
     if entry["part"] == "transformers":
         return Support("estimated", "vLLM runs Transformers' own code; planned with Llama's layer layout")
     types = [*entry["model_types"], *_OF_REMOTE_CODE.get(name, ())]
-    if name in ARCHITECTURES or any(one in FAMILIES for one in types):
+    if of_architecture(name) is not None or any(one in FAMILIES for one in types):
         return Support("planned", "")
     if any(one in TEXT_TYPES or one in WRAPPERS for one in types):
         towers = any(one in WRAPPERS for one in types)

@@ -13,35 +13,14 @@ from neuroscale.models.facts import Group, Sharding, Tensor
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|block)\.(\d+)\.")
 _STORED = (
     # The endings that quantisation methods give to the tensors of `NAME.weight`, longest first.
-    ".weight_global_scale",
-    ".input_global_scale",
-    ".weight_zero_point",
-    ".weight_scale_inv",
-    ".weight_g_idx",
-    ".weight_packed",
-    ".weight_scale_2",
-    ".weight_scale",
-    ".weight_shape",
-    ".input_scale",
-    ".qweight",
-    ".qzeros",
-    ".scales",
-    ".g_idx",
-    "_blocks",
-    "_scales",
+    *(".weight_global_scale", ".input_global_scale", ".weight_zero_point", ".weight_scale_inv", ".weight_g_idx"),
+    *(".weight_packed", ".weight_scale_2", ".weight_scale", ".weight_shape", ".input_scale", ".qweight", ".qzeros"),
+    *(".scales", ".g_idx", "_blocks", "_scales"),
 )
 _BITSANDBYTES = re.compile(r"\.weight\.(absmax|quant_map|nested_absmax|nested_quant_map|quant_state\..*|SCB)$")
 _PREFIXES = (
-    "model.language_model.model.",
-    "model.language_model.",
-    "language_model.model.",
-    "language_model.",
-    "thinker.model.",
-    "thinker.",
-    "llm.model.",
-    "backbone.",
-    "model.",
-    "llm.",
+    *("model.language_model.model.", "model.language_model.", "language_model.model.", "language_model."),
+    *("thinker.model.", "thinker.", "llm.model.", "backbone.", "model.", "llm."),
 )
 _TOWERS: tuple[tuple[Group, re.Pattern[str]], ...] = (
     ("projector", re.compile(r"(^|\.)(multi_modal_projector|mm_projector|merger|deepstack_merger_list|embed_vision|"

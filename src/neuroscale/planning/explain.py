@@ -48,17 +48,13 @@ def risks(candidate: Candidate) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Choice:
-    """The choice for a case. `tried` holds every candidate, cheapest first.
-
-    `chosen`: the candidate that the plan takes; if none works, the nearest to working. `cheaper`: the cheapest choice
-    that works, if the environment asks for certainty and the plan takes `chosen` in its place. `surer`: the cheapest
-    choice of fewer risks, if it costs too much to replace `chosen`.
-    """
+    """The choice for a case. `tried` holds every candidate, cheapest first."""
 
     tried: tuple[Candidate, ...]
-    chosen: Candidate
+    chosen: Candidate  # the candidate that the plan takes; if none works, the nearest to working
+    # The cheapest choice that works, if the environment asks for certainty and the plan takes `chosen` in its place.
     cheaper: Candidate | None = None
-    surer: Candidate | None = None
+    surer: Candidate | None = None  # the cheapest choice of fewer risks, if it costs too much to replace `chosen`
 
 
 def choose(case: Case) -> Choice:

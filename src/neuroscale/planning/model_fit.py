@@ -16,14 +16,11 @@ _SECONDS = 120.0  # the longest time that a form allows, so that speed refuses n
 
 @dataclass(frozen=True)
 class AcceleratorFit:
-    """The smallest number of an accelerator that serves the model (0: no number does, for the `reason`).
-
-    `tight`: the free memory is less than the estimate may be off, or some figures are not known.
-    """
+    """The smallest number of an accelerator that serves the model (0: no number does, for the `reason`)."""
 
     accelerator: str
     count: int
-    tight: bool
+    tight: bool  # the free memory is less than the estimate may be off, or some figures are not known
     users: int
     """Requests at once that one replica holds."""
     context: int
@@ -32,10 +29,8 @@ class AcceleratorFit:
 
 
 def fits_of(model: str, environment: str, catalog: Catalog, settings: Environment) -> list[AcceleratorFit]:
-    """For each accelerator of the environment, whether it serves the model with the example traffic of the form.
-
-    For a model whose context is shorter than the example's prompt and answer, the request has half that context.
-    """
+    """For each accelerator of the environment, whether it serves the model with the example traffic of the form. For a
+    model whose context is shorter than the example's prompt and answer, the request has half that context."""
     entry = catalog.models[model]
     longest = entry.facts.max_position_embeddings
     prompt, answer = (_PROMPT, _ANSWER) if longest >= _PROMPT + _ANSWER else (longest // 4, longest // 4)

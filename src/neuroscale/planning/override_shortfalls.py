@@ -15,10 +15,8 @@ _NUMBER = re.compile(r"[0-9]{1,7}")
 def shortfalls(
     request: Request, applied: Sequence[AppliedOverride], *, max_model_len: int, replicas: int, each: int
 ) -> tuple[str, ...]:
-    """Clauses on users who wait, on requests that vLLM refuses, and on availability; none without overrides.
-
-    `replicas` run, and `each` of them computes so many requests at once. A plan with a shortfall works, and is tight.
-    """
+    """Clauses on users who wait, on requests that vLLM refuses, and on availability; none without overrides. `replicas`
+    run, and `each` of them computes so many requests at once. A plan with a shortfall works, and is tight."""
     if not applied:
         return ()
     found = []

@@ -97,9 +97,7 @@ class TypicalLoad(Frozen):
 
 class Runtime(Frozen):
     """The serving runtime: `image` is the complete reference, `version` vLLM's; it runs as `uid` and `gid`.
-
-    `read_only_root`: the catalog says that vLLM answers in this image on a read-only root file system.
-    """
+    `read_only_root`: the catalog says that vLLM answers in this image on a read-only root file system."""
 
     name: str
     image: str
@@ -111,9 +109,7 @@ class Runtime(Frozen):
 
 class Resources(Frozen):
     """The resources that one pod requests: `cpu` in cores, host memory in GiB, and the part of it for /dev/shm.
-
-    `accelerator_resource` is the extended resource's name ("" for CPU serving).
-    """
+    `accelerator_resource` is the extended resource's name ("" for CPU serving)."""
 
     cpu: int
     memory_gib: int

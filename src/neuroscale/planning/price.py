@@ -14,17 +14,14 @@ HOURS_PER_MONTH = Decimal(730)
 
 @dataclass(frozen=True)
 class PodPrice:
-    """US dollars per hour of one replica, and the source of the figures. `instance`: the machine ("": none is named).
-
-    `told`: the source as the price or its list gives it; `source` names the list before it.
-    """
+    """US dollars per hour of one replica, and the source of the figures."""
 
     hourly: Decimal
     price_list: str
     date: date
     source: str
-    told: str
-    instance: str = ""
+    told: str  # the source as the price or its list gives it; `source` names the list before it
+    instance: str = ""  # the machine ("": none is named)
 
 
 def pod_price(
@@ -35,10 +32,8 @@ def pod_price(
     cpu: Decimal | int,
     memory_gib: Decimal | int,
 ) -> PodPrice | None:
-    """The price of accelerators, and of the vCPU and memory (GiB) that their price leaves out; None without a price.
-
-    A pod without an accelerator (`accelerator` is "", or not a resource) costs its vCPU and memory alone.
-    """
+    """The price of accelerators, and of the vCPU and memory (GiB) that their price leaves out; None without a price. A
+    pod without an accelerator (`accelerator` is "", or not a resource) costs its vCPU and memory alone."""
     found = catalog.price(accelerator, count, lists, cpu, memory_gib)
     if found is None:
         if accelerator and catalog.accelerators[accelerator].resource:

@@ -11,9 +11,7 @@ from neuroscale.planning.plan import Plan
 
 def unmet_demands(plan: Plan, catalog: Catalog, settings: Settings) -> tuple[str, ...]:
     """Sentences on the rules that block a merge and that planning can see: a model without a revision, one replica.
-
-    They are no part of the plan, which holds whatever the rules are. The gate's production check judges the files.
-    """
+    They are no part of the plan, which holds whatever the rules are. The gate's production check judges the files."""
     if plan.verdict == "refused" or plan.environment not in settings.production.environments:
         return ()
     return tuple(_unmet(plan, catalog, settings))

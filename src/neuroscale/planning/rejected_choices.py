@@ -18,15 +18,13 @@ _FORCED = frozenset({"accelerator", "accelerator_count"})
 
 @dataclass(frozen=True)
 class Considered:
-    """A choice that was not taken. `hourly` in US dollars with its fewest replicas (None: no price is known);
-    `against`: complete sentences on why it does not work, empty if it works; `risks`: clauses on why a choice that
-    works may still fail."""
+    """A choice that was not taken. `hourly` in US dollars with its fewest replicas (None: no price is known)."""
 
     label: str
     replicas: int
     hourly: Decimal | None
-    against: str
-    risks: tuple[str, ...] = ()
+    against: str  # complete sentences on why it does not work, empty if it works
+    risks: tuple[str, ...] = ()  # clauses on why a choice that works may still fail
 
 
 @dataclass(frozen=True)
@@ -38,10 +36,8 @@ class NotChosen:
 
 
 def not_chosen(request: Request, catalog: Catalog, settings: Settings, plan: Plan) -> NotChosen:
-    """The best candidate of every other accelerator, and of fewer of the chosen one, cheapest first.
-
-    Overrides that force the accelerator do not count here: their reviewer wants to know the choices without them.
-    """
+    """The best candidate of every other accelerator, and of fewer of the chosen one, cheapest first. Overrides that
+    force the accelerator do not count here: their reviewer wants to know the choices without them."""
     environment = settings.environments[request.environment]
     overrides = {override.field: override.value for override in request.overrides}
     model = catalog.models[request.model]

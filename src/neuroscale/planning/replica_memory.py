@@ -38,16 +38,13 @@ class _Need:
 
 @dataclass(frozen=True)
 class Server:
-    """One replica. `arguments` lack --max-num-seqs: each method gets the number of requests.
-
-    `whole_gib`: the cache comes in whole GiB, as a CPU's does.
-    """
+    """One replica. `arguments` lack --max-num-seqs: each method gets the number of requests."""
 
     facts: ModelFacts
     device: Device
     arguments: EngineArguments
     version: str = PINNED
-    whole_gib: bool = False
+    whole_gib: bool = False  # the cache comes in whole GiB, as a CPU's does
 
     def memory(self, held: int, at_once: int | None = None, typical: int | None = None) -> Memory:
         """GiB of the fullest rank with the cache that `held` requests need, while `at_once` (None: the same number) are
@@ -268,10 +265,8 @@ STEP_SECONDS = 0.05
 
 
 def speed(model: ModelEntry, accelerator: Accelerator, count: int, prompt_tokens: int, batched_tokens: int) -> Speed:
-    """Seconds to the first token of the longest prompt on an idle replica, and tokens per second of one user.
-
-    Each is None if the accelerator's figures are unknown. Queueing is not included.
-    """
+    """Seconds to the first token of the longest prompt on an idle replica, and tokens per second of one user. Each is
+    None if the accelerator's figures are unknown. Queueing is not included."""
     bandwidth, peak = accelerator.bandwidth_gb_s.value, accelerator.bf16_tflops.value
     if bandwidth is None or peak is None:
         return Speed(ttft_seconds=None, decode_tokens_per_second=None)
@@ -289,10 +284,7 @@ def speed(model: ModelEntry, accelerator: Accelerator, count: int, prompt_tokens
     share = facts.active_params / facts.total_params
     efficiency = DECODE_EFFICIENCY[facts.kind]
     step = weights(model).gib * GIB * share / (bandwidth * 1e9 * count * efficiency)
-    return Speed(
-        ttft_seconds=round(max(compute, read) + STEP_SECONDS, 2),
-        decode_tokens_per_second=round(1 / step, 1),
-    )
+    return Speed(ttft_seconds=round(max(compute, read) + STEP_SECONDS, 2), decode_tokens_per_second=round(1 / step, 1))
 
 
 def _read_tokens(layers: CacheLayers, prompt_tokens: int) -> float:

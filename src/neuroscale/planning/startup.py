@@ -40,17 +40,14 @@ _DEFAULTS = {"initialDelaySeconds": 0, "periodSeconds": 10, "timeoutSeconds": 1,
 
 @dataclass(frozen=True)
 class ProbeJudgement:
-    """Whether a server gets the time that it needs.
-
-    `allowed_seconds`: a kubelet does not end the container earlier (None: no probe ends it, or the probe cannot be
-    read). `expected_seconds`: the time that the server needs. `told`: the judgement as a complete sentence.
-    """
+    """Whether a server gets the time that it needs."""
 
     kind: ProbeKind
+    # A kubelet does not end the container earlier (None: no probe ends it, or the probe cannot be read).
     allowed_seconds: int | None
-    expected_seconds: int
+    expected_seconds: int  # the time that the server needs
     enough: bool
-    told: str
+    told: str  # the judgement as a complete sentence
 
 
 def probe_window(probe: Mapping[str, Any]) -> tuple[int, int]:
@@ -112,10 +109,8 @@ def judge_probes(container: Mapping[str, Any], expected_seconds: float) -> Probe
 
 
 def judge_liveness(probe: Mapping[str, Any] | None, busy_seconds: float = BUSY_SECONDS) -> ProbeJudgement:
-    """Whether a liveness probe tolerates a busy server that does not answer for `busy_seconds`.
-
-    Its `initialDelaySeconds` are over by then. No probe (None) ends nothing. A probe that cannot be read is not enough.
-    """
+    """Whether a liveness probe tolerates a busy server that does not answer for `busy_seconds`. Its
+    `initialDelaySeconds` are over by then. No probe (None) ends nothing. A probe that cannot be read is not enough."""
     expected = math.ceil(busy_seconds)
     if probe is None:
         return ProbeJudgement("liveness", None, expected, True, "No liveness probe ends a server that is busy.")
@@ -140,21 +135,6 @@ def _whole(probe: Mapping[str, Any], name: str) -> int:
         raise ValueError(f"its {name} must be a whole number, 0 or more")
     return value
 
-
-__all__ = [
-    "BUSY_SECONDS",
-    "PROGRESS_DEADLINE",
-    "ProbeJudgement",
-    "captured_graphs",
-    "container_seconds",
-    "drain_seconds",
-    "judge_liveness",
-    "judge_probe",
-    "judge_probes",
-    "reasons_of",
-    "startup",
-    "startup_of",
-]
 
 PROBE_FACTOR = 1.5
 PROBE_MARGIN_SECONDS = 300

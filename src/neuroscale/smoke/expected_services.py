@@ -23,13 +23,7 @@ from neuroscale.repo.snapshot import GitSnapshot, read_text
 from neuroscale.request.service_request import Request, load_request
 
 MANIFEST = "inferenceservice.yaml"
-COST_LABELS = (
-    "app.kubernetes.io/owner",
-    "cost-center",
-    "model-architecture",
-    "active-param-ratio",
-    "total-params",
-)
+COST_LABELS = (*("app.kubernetes.io/owner", "cost-center", "model-architecture", "active-param-ratio", "total-params"),)
 """The labels by which costs are attributed."""
 
 
@@ -169,17 +163,14 @@ def standing(root: Path, folder: str, merged: str, deployed: str) -> Standing:
 
 @dataclass(frozen=True)
 class Api:
-    """The API server, its version and the user that it recognizes in the caller; or why it does not answer.
-
-    `unknown`: why it does not recognize the caller, "" if it does.
-    """
+    """The API server, its version and the user that it recognizes in the caller; or why it does not answer."""
 
     cluster: Cluster | None
     version: str = ""
     user: str = ""
     groups: tuple[str, ...] = ()
     problem: str = ""
-    unknown: str = ""
+    unknown: str = ""  # why it does not recognize the caller, "" if it does
 
 
 def who_am_i(cluster: Cluster) -> Api:

@@ -82,10 +82,8 @@ _STACK: Final = 512 * 1024  # bytes of the stack of a user's thread
 
 
 def limits(patience: float, tokens: int, *, sampled: bool = False, whole: bool = False) -> Options:
-    """The options that ask for at most so many tokens.
-
-    `sampled`: at temperature 1 with a seed. `whole`: exactly so many, even if the model would end earlier.
-    """
+    """The options that ask for at most so many tokens. `sampled`: at temperature 1 with a seed. `whole`: exactly so
+    many, even if the model would end earlier."""
     return Options(
         max_tokens=tokens,
         temperature=1.0 if sampled else 0.0,
@@ -177,9 +175,7 @@ def reply(
     endpoint: Endpoint, method: str, path: str, body: Mapping[str, Any] | None, patience: float, *, key: str | None
 ) -> tuple[int, str]:
     """The HTTP status and the beginning of the text that a path answers to a request with this key (None: without one).
-
-    Raises EndpointError.
-    """
+    Raises EndpointError."""
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     try:
         with endpoint.http.stream(method, path, json=body, headers=headers, timeout=patience) as response:

@@ -30,10 +30,8 @@ class NotApplicableError(Exception):
 
 
 class NeedsError(Exception):
-    """Not checked because another check of the same service failed: `check` is its id.
-
-    If that check did not fail, this one counts as an error, so that the run is red.
-    """
+    """Not checked because another check of the same service failed: `check` is its id. If that check did not fail, this
+    one counts as an error, so that the run is red."""
 
     def __init__(self, check: str, why: str) -> None:
         super().__init__(why)
@@ -60,43 +58,35 @@ OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "error", "skipped")
 
 @dataclass(frozen=True)
 class Result:
-    """One check of one service ("" for a check of the whole environment).
-
-    `error`: the check could not decide. `skipped`: not checked, `message` says why; `needs` is the failed check that it
-    depends on, "" if there was nothing to check. `seconds`: its duration; `next`: what to do.
-    """
+    """One check of one service ("" for a check of the whole environment). `error`: the check could not decide.
+    `skipped`: not checked, `message` says why; `needs` is the failed check that it depends on, "" if there was nothing
+    to check."""
 
     service: str
     check: str
     title: str
     outcome: Outcome
-    seconds: float = 0.0
+    seconds: float = 0.0  # its duration
     message: str = ""
-    next: str = ""
+    next: str = ""  # what to do
     needs: str = ""
 
 
 @dataclass(frozen=True)
 class Report:
-    """A whole run. `revision`: the commit whose facts were compared; `started` in UTC; `seconds`: its duration.
-
-    `problems`: why the run as a whole cannot be trusted.
-    """
+    """A whole run."""
 
     environment: str
-    revision: str
+    revision: str  # the commit whose facts were compared; `started` in UTC
     started: str
-    seconds: float
+    seconds: float  # its duration
     checks: tuple[Result, ...]
-    problems: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()  # why the run as a whole cannot be trusted
 
     @property
     def status(self) -> ExitStatus:
-        """Passed only if every check ran and passed, or had nothing to check.
-
-        Untrusted outranks findings if the run as a whole is in doubt. A failed check counts as a finding even if
-        another check could not decide.
-        """
+        """Passed only if every check ran and passed, or had nothing to check. Untrusted outranks findings if the run as
+        a whole is in doubt. A failed check counts as a finding even if another check could not decide."""
         outcomes = {one.outcome for one in self.checks}
         if self.problems or not outcomes & {"passed", "failed"}:
             return ExitStatus.UNTRUSTED
@@ -170,10 +160,9 @@ _TAGS: dict[Outcome, Tag] = {"failed": "failure", "error": "error", "skipped": "
 def headline(report: Report) -> str:
     """The result in one sentence."""
     counts = ", ".join(f"{report.count(one)} {_WORDS[one].lower()}" for one in OUTCOMES if report.count(one))
-    what = {
-        ExitStatus.PASSED: "The smoke tests passed",
-        ExitStatus.FINDINGS: "The smoke tests failed",
-    }.get(report.status, "The smoke tests cannot be trusted")
+    what = {ExitStatus.PASSED: "The smoke tests passed", ExitStatus.FINDINGS: "The smoke tests failed"}.get(
+        report.status, "The smoke tests cannot be trusted"
+    )
     return (
         f"{what}: {counts or 'no check ended'} ({report.environment} at {report.revision[:10]}, {report.seconds:.1f} s)"
     )

@@ -30,30 +30,24 @@ VARIABLE = "NEUROSCALE_SMOKE"
 
 @dataclass(frozen=True)
 class Spec:
-    """The deployment to check. It holds no secret.
+    """The deployment to check. It holds no secret."""
 
-    `repository`: the clone; `revision`: the commit whose facts count. `services`: names, in the order of the checks.
-    `base_url`: the address of the one service (""; with `connect_to`, each service's own by KServe, else through the
-    API server). `connect_to`: the ways to hosts, as `--connect-to` takes them; `authority`: the file of what signs the
-    certificates there ("": as for all others). `kubeconfig` and `context`: "" for the
-    default ones. `own_options`: the options by which this project's commands ask the cluster, if they are not these.
-    `fetch`: the command that fetches what Argo CD reads. `patience`: seconds that the first part of an answer may take.
-    `journal`: the file descriptor for the results.
-    """
-
-    repository: str
+    repository: str  # the clone
     environment: str
-    revision: str
-    services: tuple[str, ...]
+    revision: str  # the commit whose facts count
+    services: tuple[str, ...]  # names, in the order of the checks
+    # The address of the one service (""; with `connect_to`, each service's own by KServe, else through the API server).
     base_url: str = ""
-    connect_to: tuple[str, ...] = ()
-    authority: str = ""
+    connect_to: tuple[str, ...] = ()  # the ways to hosts, as `--connect-to` takes them
+    authority: str = ""  # the file of what signs the certificates there ("": as for all others)
+    # "" for the default ones.
     kubeconfig: str = ""
     context: str = ""
+    # The options by which this project's commands ask the cluster, if they are not these.
     own_options: tuple[str, ...] | None = None
-    fetch: str = "git fetch"
-    patience: float = 60.0
-    journal: int = -1
+    fetch: str = "git fetch"  # the command that fetches what Argo CD reads
+    patience: float = 60.0  # seconds that the first part of an answer may take
+    journal: int = -1  # the file descriptor for the results
 
     @property
     def routes(self) -> Routes:
@@ -94,11 +88,8 @@ Tell = Callable[[str, dict[str, Any]], None]
 
 
 def run(spec: Spec, tell: Tell, *, within: float) -> Report:
-    """Run every check, for at most `within` seconds.
-
-    The report says why the run cannot be trusted: a crash, no checks, a check that did not end, too long a time. Raises
-    UntrustedError if there are no smoke tests at all.
-    """
+    """Run every check, for at most `within` seconds. The report says why the run cannot be trusted: a crash, no checks,
+    a check that did not end, too long a time. Raises UntrustedError if there are no smoke tests at all."""
     journal = _Journal(tell)
     began, started = time.monotonic(), datetime.now(UTC)
     log, code = _pytest(spec, journal, within)

@@ -29,13 +29,8 @@ def of_version(parsed: Parsed, faults: Iterable[Fault]) -> Iterator[Fault]:
 
 _EACH_POD = frozenset(
     {
-        "nnodes",
-        "data_parallel_size_local",
-        "data_parallel_rank",
-        "data_parallel_start_rank",
-        "data_parallel_hybrid_lb",
-        "data_parallel_external_lb",
-        "headless",
+        *("nnodes", "data_parallel_size_local", "data_parallel_rank", "data_parallel_start_rank"),
+        *("data_parallel_hybrid_lb", "data_parallel_external_lb", "headless"),
     }
 )
 """Arguments that show that each pod of a server has a command of its own."""
@@ -158,9 +153,7 @@ def _dtype(parsed: Parsed, facts: ModelFacts, asked: str | None) -> Iterator[Fau
 
 def check_groups(parsed: Parsed, facts: ModelFacts, size: int, spread: bool) -> Iterator[Fault]:
     """Faults of groups: weights that share a scale must be on one rank, so a rank must hold whole groups of its rows.
-
-    `spread`: each rank holds whole experts.
-    """
+    `spread`: each rank holds whole experts."""
     group = _group(facts.quantization)
     if facts.quantization is None or not group:
         return

@@ -175,10 +175,8 @@ def spelled(words: list[Word]) -> list[Word]:
 
 
 def gathered(words: list[Word]) -> list[Word]:
-    """The words with one JSON object, after all other words, for all `--option.key value` of an option.
-
-    `--option.key+ value` adds to a list. Raises UnfinishedError for a key without a value.
-    """
+    """The words with one JSON object, after all other words, for all `--option.key value` of an option. `--option.key+
+    value` adds to a list. Raises UnfinishedError for a key without a value."""
     rest: list[Word] = []
     objects: dict[str, dict[str, Any]] = {}
     places: dict[str, int] = {}

@@ -34,15 +34,12 @@ CONFIG_UNREAD = "Write the file's arguments into the command: what is in the fil
 
 @dataclass(frozen=True)
 class ArgumentProblem:
-    """A problem: vLLM does not start, or serves another model, or this reader cannot read the command.
-
-    `place`: the number of the word, from 0 (None: the problem is not about one word). `ends`: vLLM prints something and
-    ends. `ignored`: vLLM starts, and ignores the word.
-    """
+    """A problem: vLLM does not start, or serves another model, or this reader cannot read the command. `ends`: vLLM
+    prints something and ends. `ignored`: vLLM starts, and ignores the word."""
 
     kind: ProblemKind
     word: str
-    place: int | None
+    place: int | None  # the number of the word, from 0 (None: the problem is not about one word)
     message: str
     fix: str
 

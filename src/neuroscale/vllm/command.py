@@ -58,33 +58,17 @@ class Word:
 
 @dataclass(frozen=True)
 class ServeCommand:
-    """The words after `vllm serve` (or the module's name).
-
-    `unreadable`: why the command line is unknown, with the place in the manifest that hides it. `version`: the version
-    of vLLM in the image's tag, "" if it does not show. `environment`: the known variables of the server; `hidden`: why
-    other variables are unknown, by name ("": any other may be set). `ended`: the words that end the server after a
-    while, "" if none do.
-    """
+    """The words after `vllm serve` (or the module's name)."""
 
     program: Program
     words: tuple[Word, ...]
-    version: str
+    version: str  # the version of vLLM in the image's tag, "" if it does not show
+    # Why the command line is unknown, with the place in the manifest that hides it.
     unreadable: tuple[tuple[Place, str], ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)  # the known variables of the server
+    # Why other variables are unknown, by name ("": any other may be set).
     hidden: Mapping[str, str] = field(default_factory=dict)
-    ended: str = ""
-
-
-@dataclass(frozen=True)
-class _Found:
-    """A command line whose place in the container is not yet known. None: the container's own environment."""
-
-    program: Program
-    words: Sequence[Word]
-    environment: Mapping[str, str] | None = None
-    hidden: Mapping[str, str] | None = None
-    unreadable: tuple[tuple[Place, str], ...] = ()
-    ended: str = ""
+    ended: str = ""  # the words that end the server after a while, "" if none do
 
 
 @dataclass(frozen=True)
@@ -102,60 +86,50 @@ class _NoCommand(Exception):  # noqa: N818
 
 
 def serve_command(container: Mapping[str, Any], extra: Mapping[str, str] | None = None) -> ServeCommand | None:
-    """The command line of a container; None if the container does not run vLLM.
-
-    `extra`: variables that the program which starts the container adds.
-    """
+    """The command line of a container; None if the container does not run vLLM. `extra`: variables that the program
+    which starts the container adds."""
     filling = _Filling()
     environment, hidden = _environment(container, extra or {}, filling)
     command, arguments = (
         [Word(str(text), (key, index)) for index, text in enumerate(_list(container.get(key)))]
         for key in ("command", "args")
     )
-    words = [filling.fill(word, environment, hidden) for word in (*command, *arguments)]
+    words = tuple(filling.fill(word, environment, hidden) for word in (*command, *arguments))
     image = str(container.get("image") or "")
     try:
-        found = _find(words, environment, hidden, bool(command), image)
+        own = ServeCommand("serve", words, image_version(image), environment=environment, hidden=hidden)
+        read = _find(own, bool(command), image)
     except _NoCommand:
         return None
-    told = [*found.unreadable, *((word.place, word.unknown) for word in found.words if word.unknown)]
-    known = environment if found.environment is None else found.environment
-    return ServeCommand(
-        found.program,
-        tuple(found.words),
-        image_version(image),
-        tuple(dict.fromkeys(told)),
-        known,
-        hidden if found.hidden is None else found.hidden,
-        found.ended,
-    )
+    unknown = [*read.unreadable, *((word.place, word.unknown) for word in read.words if word.unknown)]
+    return replace(read, unreadable=tuple(dict.fromkeys(unknown)))
 
 
-def _find(
-    words: list[Word], environment: Mapping[str, str], hidden: Mapping[str, str], commanded: bool, image: str
-) -> _Found:
+def _find(own: ServeCommand, commanded: bool, image: str) -> ServeCommand:
+    """The command line of vLLM among the container's `own` words."""
+    words = own.words
     name = image_repository(image)
     ours = bool(_IMAGE.search(name)) and not _BESIDE & set(name.split("-"))
     entered = ours and not commanded and name not in _NO_ENTRYPOINT
     if entered and name.startswith(_SERVES):
-        return _Found("serve", words)
+        return own
     if (script := _script(words)) is not None:
-        return _of_script(words[script], words[script + 1 :], environment, hidden, ours=ours)
+        return _of_script(own, script, ours=ours)
     if (start := _start([word.text for word in words])) is not None:
-        told = {**environment, **start.environment}
-        return _Found(start.program, words[start.index :], told, hidden, ended=start.ended)
+        variables = {**own.environment, **start.environment}
+        return replace(own, program=start.program, words=words[start.index :], environment=variables, ended=start.ended)
     if entered:
-        return _Found("serve", words)
+        return own
     if not ours and not _IN_SCRIPT.search(" ".join(word.text for word in words)):
         raise _NoCommand
     if commanded and words:
-        return _hidden(words[0].place, f"it runs {words[0].text}, whose arguments are not known")
+        return _hidden(own, words[0].place, f"it runs {words[0].text}, whose arguments are not known")
     place = ("command",) if commanded else ("image",)
-    return _hidden(place, f"the image {image} brings a command of its own, which is not known")
+    return _hidden(own, place, f"the image {image} brings a command of its own, which is not known")
 
 
-def _hidden(place: Place, told: str) -> _Found:
-    return _Found("serve", [], unreadable=((place, told),))
+def _hidden(own: ServeCommand, place: Place, why: str) -> ServeCommand:
+    return replace(own, words=(), unreadable=((place, why),))
 
 
 def _base(text: str) -> str:
@@ -231,37 +205,43 @@ def _script(words: Sequence[Word]) -> int | None:
     return None
 
 
-def _of_script(
-    script: Word, behind: list[Word], environment: Mapping[str, str], hidden: Mapping[str, str], *, ours: bool
-) -> _Found:
-    """Finds vLLM's command in a script. `behind`: the words after the script, of which the first is its name. `ours`:
-    the image is one of vLLM."""
+def _of_script(own: ServeCommand, index: int, *, ours: bool) -> ServeCommand:
+    """Finds vLLM's command in the script that is the word `index`; of the words after it, the first is its name.
+
+    `ours`: the image is one of vLLM.
+    """
+    script, behind = own.words[index], own.words[index + 1 :]
     if not ours and not _IN_SCRIPT.search(script.text) and not any("vllm" in word.text for word in behind):
         raise _NoCommand
-    place = script.place
     positional = [Value(word.text, word.unknown) for word in behind[1:]]
     try:
         if script.unknown is not None:
             raise ScriptError(f"is not known: {script.unknown}")
-        found = commands_of(
+        ran = commands_of(
             script.text,
-            environment,
-            hidden,
+            own.environment,
+            own.hidden,
             positional,
             wanted=lambda words: _start(words) is not None,
             named=_IN_SCRIPT,
         )
     except ScriptError as error:
-        return _hidden(place, f"its script {error}")
-    if len(found) != 1:
-        many = f"starts vLLM {len(found)} times, in one pod"
-        return _hidden(place, f"its script {many if found else 'does not call vLLM in a way that can be read'}")
-    start = _start([word.text for word in found[0].words])
+        return _hidden(own, script.place, f"its script {error}")
+    if len(ran) != 1:
+        many = f"starts vLLM {len(ran)} times, in one pod"
+        why = many if ran else "does not call vLLM in a way that can be read"
+        return _hidden(own, script.place, f"its script {why}")
+    start = _start([word.text for word in ran[0].words])
     assert start is not None
-    told = {name: value.text for name, value in found[0].environment.items() if value.unknown is None}
-    kept = {name: value.unknown for name, value in found[0].environment.items() if value.unknown is not None}
-    words = [Word(word.text, place, word.unknown) for word in found[0].words[start.index :]]
-    return _Found(start.program, words, {**told, **start.environment}, kept, ended=start.ended)
+    variables = ran[0].environment.items()
+    return replace(
+        own,
+        program=start.program,
+        words=tuple(Word(word.text, script.place, word.unknown) for word in ran[0].words[start.index :]),
+        environment={**{name: each.text for name, each in variables if each.unknown is None}, **start.environment},
+        hidden={name: each.unknown for name, each in variables if each.unknown is not None},
+        ended=start.ended,
+    )
 
 
 def _environment(

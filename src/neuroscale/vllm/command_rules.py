@@ -189,11 +189,7 @@ def _one_of_several(parsed: Parsed) -> bool:
     return _number(parsed, "nnodes") > 1 or any(parsed.values.get(dest) is not None for dest in named)
 
 
-_LEAST: Mapping[str, int] = {
-    "data_parallel_size_local": 0,
-    "kv_cache_memory_bytes": 1,
-    "sse_keep_alive_interval": 0,
-}
+_LEAST: Mapping[str, int] = {"data_parallel_size_local": 0, "kv_cache_memory_bytes": 1, "sse_keep_alive_interval": 0}
 
 
 def check_arguments(parsed: Parsed) -> Iterator[Fault]:

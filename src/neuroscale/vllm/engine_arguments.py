@@ -114,11 +114,8 @@ def _found(values: Mapping[str, Any]) -> Iterator[Unplanned]:
 @dataclass(frozen=True)
 class EngineArguments:
     """The values in a command line of `vllm serve`. None: the command does not set it, so the version's default holds.
-
     `max_model_len` is -1 for the longest that fits (`auto`). `gpu_memory_utilization` is a share of the whole memory;
-    `cpu_offload_gib` and `kv_cache_memory_bytes` are per rank.
-    `images`, `videos`, `audios`: the most in one request (`--limit-mm-per-prompt`).
-    """
+    `cpu_offload_gib` and `kv_cache_memory_bytes` are per rank."""
 
     model: str = ""
     tensor_parallel_size: int = 1
@@ -140,6 +137,7 @@ class EngineArguments:
     disable_hybrid_kv_cache_manager: bool = False
     disable_sliding_window: bool = False
     language_model_only: bool = False
+    # The most in one request (`--limit-mm-per-prompt`).
     images: int | None = None
     videos: int | None = None
     audios: int | None = None
@@ -202,40 +200,28 @@ def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
     speculative = values.get("speculative_config") or {}
     balancing = values.get("eplb_config")
     redundant = balancing.get("num_redundant_experts") if isinstance(balancing, dict) else None
-    same = {
-        name: values[name]
-        for name in (
-            *("model", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"),
-            *("enable_expert_parallel", "quantization", "max_model_len", "max_num_seqs", "max_num_batched_tokens"),
-            *("gpu_memory_utilization", "kv_cache_memory_bytes", "kv_cache_dtype", "block_size", "enforce_eager"),
-            *("async_scheduling", "disable_hybrid_kv_cache_manager", "disable_sliding_window", "language_model_only"),
-            *("enable_chunked_prefill", "num_gpu_blocks_override", "decode_context_parallel_size"),
-            *("prefill_context_parallel_size", "performance_mode", "mm_encoder_tp_mode", "enable_eplb"),
-            *("max_loras", "max_lora_rank", "enable_prefix_caching", "mamba_cache_dtype", "mamba_ssm_cache_dtype"),
-        )
-        if values.get(name) is not None
-    }
+    same = {each.name: values[each.name] for each in fields(EngineArguments) if values.get(each.name) is not None}
     dtype = {"half": "float16", "float": "float32"}.get(values.get("dtype", "auto"), values.get("dtype", "auto"))
     method = values.get("spec_method") or values.get("spec_model")
     if isinstance(speculative, dict) and not method:
         method = speculative.get("method") or speculative.get("model")
-    return EngineArguments(
-        **same,
-        dtype=dtype,
-        cpu_offload_gib=float(values.get("cpu_offload_gb") or 0.0),
-        images=_limit(limits, "image"),
-        videos=_limit(limits, "video"),
-        audios=_limit(limits, "audio"),
-        speculative=str(method) if method else None,
-        draft=_draft(values, speculative),
-        speculative_tokens=_guessed(values, speculative),
-        redundant_experts=redundant if isinstance(redundant, int) and redundant > 0 else 0,
+    computed = {
+        "dtype": dtype,
+        "cpu_offload_gib": float(values.get("cpu_offload_gb") or 0.0),
+        "images": _limit(limits, "image"),
+        "videos": _limit(limits, "video"),
+        "audios": _limit(limits, "audio"),
+        "speculative": str(method) if method else None,
+        "draft": _draft(values, speculative),
+        "speculative_tokens": _guessed(values, speculative),
+        "redundant_experts": redundant if isinstance(redundant, int) and redundant > 0 else 0,
         # Adapters of fewer matrices, or adapters split otherwise, are not counted.
-        enable_lora=bool(values.get("enable_lora"))
+        "enable_lora": bool(values.get("enable_lora"))
         and not (values.get("lora_target_modules") or values.get("fully_sharded_loras")),
-        hf_overrides=values["hf_overrides"] if of_context(values.get("hf_overrides")) else None,
-        unplanned=unplanned(values),
-    )
+        "hf_overrides": values["hf_overrides"] if of_context(values.get("hf_overrides")) else None,
+        "unplanned": unplanned(values),
+    }
+    return EngineArguments(**{**same, **computed})
 
 
 def _draft(values: Mapping[str, Any], speculative: Any) -> str:

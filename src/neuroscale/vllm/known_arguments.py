@@ -136,22 +136,20 @@ Kind = Literal["store", "store_true", "append", "help", "boolean", "lora"]
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of `vllm serve`. `dest` is vLLM's own name of its value.
-
-    `options` are all spellings (none: the positional argument). `type` names the conversion of a text to a value;
-    `optional`: an empty text or `None` stands for no value. `fields`: the only fields of a JSON object, each with the
-    schema of its value (None: any value), as neuroscale.vllm.known_arguments reads it. The command line accepts numbers
-    beyond `limits` and texts outside `names`, but vLLM's configurations refuse them.
-    """
+    """One argument of `vllm serve`. `dest` is vLLM's own name of its value. `options` are all spellings (none: the
+    positional argument). `type` names the conversion of a text to a value."""
 
     options: tuple[str, ...]
     dest: str
     kind: Kind
     type: str = "str"
-    optional: bool = False
+    optional: bool = False  # an empty text or `None` stands for no value
     nargs: str | None = None
     const: Any = None
     choices: tuple[str | int, ...] | None = None
+    # The only fields of a JSON object, each with the schema of its value (None: any value), as
+    # neuroscale.vllm.known_arguments reads it. The command line accepts numbers beyond `limits` and texts outside
+    # `names`, but vLLM's configurations refuse them.
     fields: Mapping[str, Any] | None = field(default=None, repr=False)
     limits: Mapping[str, float] | None = None
     names: Mapping[str, Any] | None = None
@@ -166,13 +164,9 @@ class Argument:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything that one version accepts: arguments by vLLM's name, parsers, quantisation, model architectures.
-
-    Of the quantisation methods, `described` ones read their settings from the checkpoint's files, `deprecated` ones
-    are refused unless the command allows them, and `float32` ones compute in that dtype, too. `float16_refused`: model
-    types that vLLM does not serve in float16. `removed_architectures`: architectures that vLLM no longer serves, with
-    the last version that did.
-    """
+    """Everything that one version accepts: arguments by vLLM's name, parsers, quantisation, model architectures. Of the
+    quantisation methods, `described` ones read their settings from the checkpoint's files, `deprecated` ones are
+    refused unless the command allows them, and `float32` ones compute in that dtype, too."""
 
     version: str
     arguments: Mapping[str, Argument]
@@ -183,8 +177,8 @@ class Snapshot:
     described_quantizations: frozenset[str]
     deprecated_quantizations: frozenset[str]
     float32_quantizations: frozenset[str]
-    float16_refused: frozenset[str]
-    removed_architectures: Mapping[str, str]
+    float16_refused: frozenset[str]  # model types that vLLM does not serve in float16
+    removed_architectures: Mapping[str, str]  # architectures that vLLM no longer serves, with the last version that did
     kv_connectors: frozenset[str]
 
     def choices(self, dest: str) -> tuple[str | int, ...]:

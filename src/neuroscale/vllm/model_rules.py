@@ -23,7 +23,7 @@ from neuroscale.vllm.accelerator_rules import (
 )
 from neuroscale.vllm.arguments import Parsed
 
-_TOOLS: Mapping[str, tuple[str, ...]] = {
+TOOLS: Mapping[str, tuple[str, ...]] = {
     "apertus": ("apertus",),
     "cohere_command3": ("cohere",),
     "cohere_command4": ("cohere",),
@@ -54,7 +54,8 @@ _TOOLS: Mapping[str, tuple[str, ...]] = {
     "qwen3_xml": ("qwen3",),
     "seed_oss": ("seed_oss",),
 }
-_REASONING: Mapping[str, tuple[str, ...]] = {
+"""The beginnings of the model types whose tool calls a parser reads, for parsers of one family."""
+REASONING: Mapping[str, tuple[str, ...]] = {
     "cohere_command3": ("cohere",),
     "cohere_command4": ("cohere",),
     "ernie45": ("ernie4_5",),
@@ -72,16 +73,7 @@ _REASONING: Mapping[str, tuple[str, ...]] = {
     "qwen3": ("qwen",),
     "seed_oss": ("seed_oss",),
 }
-
-
-def tools_of(parser: str) -> tuple[str, ...]:
-    """The beginnings of the model types whose tool calls a parser reads; () for a parser of many families."""
-    return _TOOLS.get(parser, ())
-
-
-def reasoning_of(parser: str) -> tuple[str, ...]:
-    """The beginnings of the model types whose reasoning a parser reads; () for a parser of many families."""
-    return _REASONING.get(parser, ())
+"""The same for reasoning."""
 
 
 LARGEST_ITEM: Mapping[str, int] = {"gemma4": 2496}
@@ -221,13 +213,13 @@ def check_parsers(parsed: Parsed, facts: ModelFacts, entry: ModelEntry | None) -
     """Faults of parsers: one for another family's format finds no tool calls, or takes answers for reasoning."""
     serving = entry.serving if entry else None
     for dest, own, families in (
-        ("tool_call_parser", serving.tool_call_parser if serving else None, tools_of),
-        ("reasoning_parser", serving.reasoning_parser if serving else None, reasoning_of),
+        ("tool_call_parser", serving.tool_call_parser if serving else None, TOOLS),
+        ("reasoning_parser", serving.reasoning_parser if serving else None, REASONING),
     ):
         name = parsed.values.get(dest)
         if not name or name == own:
             continue
-        theirs = families(name)
+        theirs = families.get(name, ())
         if own is None and (not theirs or facts.model_type.startswith(theirs)):
             continue
         what = "tool calls" if dest == "tool_call_parser" else "reasoning"
@@ -255,10 +247,7 @@ def check_shares(parsed: Parsed, facts: ModelFacts) -> Iterator[Fault]:
         if what:
             yield _undivided("states", f"the {what} of {facts.name}", size)
     spread = read.enable_expert_parallel
-    for what, width in (
-        ("MLP", facts.intermediate_size),
-        ("experts", 0 if spread else facts.moe_intermediate_size),
-    ):
+    for what, width in (("MLP", facts.intermediate_size), ("experts", 0 if spread else facts.moe_intermediate_size)):
         if width and width % size:
             yield _undivided("layer-width", f"the width {width} of the {what} of {facts.name}", size)
     yield from check_groups(parsed, facts, size, spread)

@@ -27,7 +27,7 @@ from neuroscale.vllm.shell_words import (
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PARTS = frozenset({"if_statement", "while_statement", "for_statement", "c_style_for_statement", "case_statement"}) | {
-    *("function_definition", "subshell", "compound_statement", "until_statement", "select_statement"),
+    *("function_definition", "subshell", "compound_statement", "until_statement", "select_statement")
 }
 _SURE = frozenset({"variable_assignment", "variable_assignments", "declaration_command"})
 """Statements that always succeed, so that the shell runs the command after `&&`."""

@@ -55,9 +55,7 @@ def all_nodes(node: Node) -> Iterator[Node]:
 
 def check_redirect(node: Node) -> None:
     """Refuses `>&` and `<&` unless they name a number or close a file: shells differ in their reading of the rest.
-
-    Raises ScriptError.
-    """
+    Raises ScriptError."""
     targets = node.children_by_field_name("destination")
     check_apart(node, targets)
     target = targets[0] if targets else None
@@ -73,10 +71,8 @@ def check_redirect(node: Node) -> None:
 
 
 def check_apart(node: Node, parts: Sequence[Node]) -> None:
-    """Refuses words without white space between them: the grammar may have split them differently from bash.
-
-    Raises ScriptError.
-    """
+    """Refuses words without white space between them: the grammar may have split them differently from bash. Raises
+    ScriptError."""
     source = node.text or b""
     for before, after in pairwise(parts):
         gap = source[before.end_byte - node.start_byte : after.start_byte - node.start_byte]
@@ -114,18 +110,15 @@ class Room:
 
 @dataclass
 class State:
-    """The state of one shell.
-
-    `hidden`: the variables with unknown values, and why; "" stands for any variable. `tainted`: why no word is known.
-    """
+    """The state of one shell."""
 
     variables: dict[str, Value]
     exported: set[str]
-    hidden: dict[str, str]
+    hidden: dict[str, str]  # the variables with unknown values, and why; "" stands for any variable
     positional: list[Value]
     arrays: dict[str, list[Value]] = field(default_factory=dict)
     functions: dict[str, Node] = field(default_factory=dict)
-    tainted: str | None = None
+    tainted: str | None = None  # why no word is known
     room: Room = field(default_factory=Room)
 
     def copy(self) -> State:
@@ -181,14 +174,13 @@ _ALTERNATIVES = re.compile(r"\{[^{}]*(?:,|\.\.)")
 
 @dataclass(frozen=True)
 class _Piece:
-    """A part of a word. `split`: the shell splits it at white space. `bare`: it stands outside quotes, where it may be
-    a pattern of file names. `breaks`: another word begins here."""
+    """A part of a word."""
 
     text: str = ""
     unknown: str | None = None
-    split: bool = False
-    bare: bool = False
-    breaks: bool = False
+    split: bool = False  # the shell splits it at white space
+    bare: bool = False  # it stands outside quotes, where it may be a pattern of file names
+    breaks: bool = False  # another word begins here
 
 
 def fields(node: Node, state: State) -> list[Value]:

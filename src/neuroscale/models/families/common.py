@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+from neuroscale.core.validation import shorten
 from neuroscale.models.config_keys import MOST_LAYERS, Keys
 from neuroscale.models.layers import Attention, Experts, Extra, LatentAttention, Layer, Mlp, Reach
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """The text tower: its layers, and the tensors around them.
-
-    `extras`: tensors below `model.`. `predicting`: layers of multi-token prediction; a checkpoint numbers them after
-    the others, or has them below `predicting_at` without an embedding and an LM head of their own. `predicting_names`:
-    the names, below `predicting_at`, of the matrix that joins an embedding and the output, and of three norms.
-    `final_norm`: the names of the final norm's tensors. `estimated`: the layout is an assumption.
-    """
+    """The text tower: its layers, and the tensors around them."""
 
     layers: tuple[Layer, ...]
     hidden: int
-    experts: int = 0
-    experts_per_token: int = 0
-    extras: tuple[Extra, ...] = ()
+    extras: tuple[Extra, ...] = ()  # tensors below `model.`
+    # Layers of multi-token prediction; a checkpoint numbers them after the others, or has them below `predicting_at`
+    # without an embedding and an LM head of their own.
     predicting: tuple[Layer, ...] = ()
     predicting_at: str = ""
+    # The names, below `predicting_at`, of the matrix that joins an embedding and the output, and of three norms.
     predicting_names: tuple[str, ...] = ("fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
-    final_norm: tuple[str, ...] = ("norm.weight",)
+    final_norm: tuple[str, ...] = ("norm.weight",)  # the names of the final norm's tensors
     lm_head_bias: bool = False
     embedding_width: int | None = None
-    estimated: bool = False
+    estimated: bool = False  # the layout is an assumption
     notes: tuple[str, ...] = ()
+
+    @cached_property
+    def experts(self) -> Experts | None:
+        """The experts of the first layer with some; None for a dense model."""
+        blocks = (block for layer in (*self.layers, *self.predicting) for block in layer.blocks)
+        return next((block for block in blocks if isinstance(block, Experts)), None)
 
 
 Family = Callable[[Keys], Decoder]
@@ -85,10 +88,8 @@ def window_of(c: Keys) -> int | None:
 
 
 def reaches(c: Keys, default: Callable[[int], bool] | None = None) -> list[tuple[Reach, int | None]]:
-    """How far each layer looks back, and its window.
-
-    `default`: whether a layer has full attention if the file lists no `layer_types` (None: all layers are alike).
-    """
+    """How far each layer looks back, and its window. `default`: whether a layer has full attention if the file lists no
+    `layer_types` (None: all layers are alike)."""
     count = layer_count(c)
     types = c.texts("layer_types", MOST_LAYERS)
     if types is None:
@@ -113,14 +114,30 @@ def _reach(c: Keys, kind: str) -> tuple[Reach, int | None]:
     raise c.problem("layer_types", f"a layer of the kind {kind!r} is not planned", "Measure this model under vLLM.")
 
 
+def kinds_of(c: Keys, key: str, names: Sequence[str], known: Mapping[str, bool]) -> list[bool]:
+    """What `known` says of the kind of each layer, by the names that the file has under `key`."""
+    count = layer_count(c)
+    if len(names) < count:
+        raise c.problem(key, f"names {len(names)} layers of {count}")
+    for name in names:
+        if name not in known:
+            raise c.problem(key, f"a layer of the kind {shorten(name)} is not planned")
+    return [known[name] for name in names[:count]]
+
+
 def full_every(period: int) -> Callable[[int], bool]:
     """The pattern of layers in which the last layer of each period has full attention."""
     return lambda layer: (layer + 1) % period == 0
 
 
-def attentions_of(c: Keys, pattern: Callable[[int], bool] | None = None, **options: object) -> list[Attention]:
-    """The attention of each layer. `pattern`: as `default` of `reaches`; `options`: other fields of all of them."""
+def attentions_of(
+    c: Keys, pattern: Callable[[int], bool] | None = None, *, biases: str = "", **options: object
+) -> list[Attention]:
+    """The attention of each layer. `pattern`: as `default` of `reaches`; `biases`: the key that gives all matrices a
+    bias; `options`: other fields of all layers."""
     heads, kv_heads, head_dim = head_shape(c)
+    if biases:
+        options |= {"bias": c.flag(biases), "output_bias": c.flag(biases)}
     plain = replace(Attention(heads, kv_heads, head_dim), **options)  # type: ignore[arg-type]
     return [replace(plain, reach=reach, window=window) for reach, window in reaches(c, pattern)]
 
@@ -159,6 +176,13 @@ def per_token(c: Keys, experts: int) -> int:
     return chosen
 
 
+def shared_experts(width: int, **options: object) -> Mlp | None:
+    """The shared experts of a layer as one block of `width` in all; None for a width of 0."""
+    if not width:
+        return None
+    return Mlp(width, block="shared_experts", group="shared_experts", **options)  # type: ignore[arg-type]
+
+
 def needed_experts(c: Keys) -> tuple[int, int]:
     """The numbers of routed experts and of those that compute for a token. Raises InputError if the file lacks them."""
     count = routed_experts(c)
@@ -193,7 +217,7 @@ def mixed_decoder(
         for layer, attention in enumerate(attentions)
     )
     final = ("norm.weight", "norm.bias") if norm_bias else ("norm.weight",)
-    return Decoder(layers, hidden_size(c), experts.count, experts.per_token, final_norm=final)
+    return Decoder(layers, hidden_size(c), final_norm=final)
 
 
 def estimated(c: Keys) -> Decoder:
@@ -208,13 +232,10 @@ def estimated(c: Keys) -> Decoder:
     if not count:
         return replace(dense_decoder(c, attentions, Mlp(mlp_width(c), gated=gated)), estimated=True)
     width = mlp_width(c, "moe_intermediate_size", "expert_intermediate_size", "intermediate_size")
-    wide = c.optional("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", low=0, high=2**22) or 0
-    shared_count = (
-        c.optional("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", low=0, high=2**10) or 0
-    )
-    wide = wide or shared_count * width
-    shared = Mlp(wide, block="shared_experts", group="shared_experts") if wide else None
-    experts = Experts(count, per_token(c, count), width, shared=shared, gated=gated)
+    wide = c.optional("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", low=0, high=2**22)
+    shared = c.optional("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", low=0, high=2**10)
+    wide = wide or (shared or 0) * width
+    experts = Experts(count, per_token(c, count), width, shared=shared_experts(wide), gated=gated)
     leading = c.optional("first_k_dense_replace", "num_dense_layers", low=0) or 0
     dense = Mlp(mlp_width(c)) if leading else None
     return replace(mixed_decoder(c, attentions, experts, dense, lambda layer: layer < leading), estimated=True)

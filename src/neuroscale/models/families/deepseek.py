@@ -18,6 +18,7 @@ from neuroscale.models.families.common import (
     needed_experts,
     per_token,
     routed_experts,
+    shared_experts,
 )
 from neuroscale.models.layers import Experts, Extra, Indexer, LatentAttention, Layer, Mlp
 from neuroscale.models.mixers import CompressedAttention, KimiDelta
@@ -47,8 +48,7 @@ def deepseek_v4(c: Keys) -> Decoder:
         Layer(attentions[ratio], (blocks[layer < hashed],), ("attn_norm", "ffn_norm"), extras=extras[layer < hashed])
         for layer, ratio in enumerate(ratios[:count])
     )
-    experts = blocks[False]
-    return Decoder(layers, hidden, experts.count, experts.per_token, extras=_head(streams, hidden))
+    return Decoder(layers, hidden, extras=_head(streams, hidden))
 
 
 def _attention(c: Keys, ratio: int) -> CompressedAttention:
@@ -70,7 +70,7 @@ def _experts(c: Keys, *, hashed: bool) -> Experts:
     """The experts of a layer; layers whose experts a table chooses by the token have no correcting bias."""
     count, width = routed_experts(c), mlp_width(c, "moe_intermediate_size")
     shared = c.optional("n_shared_experts", low=0, high=2**10) or 0
-    names = ("w1", "w3", "w2")
+    names = NAMES_W1_W3_W2
     corrected = c.text("topk_method") == "noaux_tc" and not hashed
     return Experts(
         count,
@@ -79,7 +79,7 @@ def _experts(c: Keys, *, hashed: bool) -> Experts:
         names=names,
         block="ffn",
         correction="gate.e_score_correction_bias" if corrected else "",
-        shared=Mlp(width * shared, names=names, block="shared_experts", group="shared_experts") if shared else None,
+        shared=shared_experts(width * shared, names=names),
     )
 
 
@@ -148,7 +148,7 @@ def kimi_linear(c: Keys) -> Decoder:
         # Kernels of Hopper and Blackwell read it in 16 bits (router/gate_linear.py of vLLM's fused_moe).
         full_router=True,
         correction="gate.e_score_correction_bias",
-        shared=Mlp(shared, block="shared_experts", group="shared_experts") if shared else None,
+        shared=shared_experts(shared),
     )
     leading = c.integer("first_k_dense_replace", low=0, default=0)
     frequency = c.integer("moe_layer_freq", default=1)
@@ -209,11 +209,7 @@ def _latent_moe(c: Keys) -> Decoder:
     leading = c.integer("first_k_dense_replace", low=0, default=1 if c.model_type == "glm4_moe_lite" else 0)
     frequency = c.integer("moe_layer_freq", default=1)
     made = mixed_decoder(
-        c,
-        attentions,
-        experts,
-        Mlp(mlp_width(c)),
-        lambda layer: layer < leading or layer % frequency != 0,
+        c, attentions, experts, Mlp(mlp_width(c)), lambda layer: layer < leading or layer % frequency != 0
     )
     return replace(made, predicting=predicting_layers(c, Layer(indexed, (experts,))))
 
@@ -255,7 +251,7 @@ def deepseek_experts(c: Keys, count: int, *, corrected: bool = True) -> Experts:
         per_token(c, count),
         width,
         correction=CORRECTION if corrected else "",
-        shared=Mlp(width * shared, block="shared_experts", group="shared_experts") if shared else None,
+        shared=shared_experts(width * shared),
     )
 
 

@@ -24,23 +24,18 @@ from neuroscale.models.layers import Attention, Experts, Extra, Layer, Mlp
 
 def gemma(c: Keys) -> Decoder:
     """Gemma."""
-    bias = c.flag("attention_bias")
-    return dense_decoder(c, attentions_of(c, bias=bias, output_bias=bias), Mlp(mlp_width(c)))
+    return dense_decoder(c, attentions_of(c, biases="attention_bias"), Mlp(mlp_width(c)))
 
 
 def gemma2(c: Keys) -> Decoder:
     """Gemma 2: every second layer has a window."""
-    bias = c.flag("attention_bias")
-    return dense_decoder(
-        c, attentions_of(c, full_every(2), bias=bias, output_bias=bias), Mlp(mlp_width(c)), NORMS_AROUND
-    )
+    return dense_decoder(c, attentions_of(c, full_every(2), biases="attention_bias"), Mlp(mlp_width(c)), NORMS_AROUND)
 
 
 def gemma3(c: Keys) -> Decoder:
     """Gemma 3: five layers with a window to one without."""
-    bias = c.flag("attention_bias")
     period = c.integer("sliding_window_pattern", low=1, default=6)
-    attentions = attentions_of(c, full_every(period), bias=bias, output_bias=bias, norm="head")
+    attentions = attentions_of(c, full_every(period), biases="attention_bias", norm="head")
     return dense_decoder(c, attentions, Mlp(mlp_width(c)), NORMS_AROUND)
 
 
@@ -128,8 +123,7 @@ def gemma4(c: Keys) -> Decoder:
         scalar = Extra("layer_scalar", "norm", (1,))
         layers.append(Layer(attention, (mlp, experts) if experts else (mlp,), norms, extras=(*extras, *beside, scalar)))
     around = _per_layer_table(c, hidden, per_layer) if per_layer else ()
-    chosen = experts.per_token if experts else 0
-    return Decoder(tuple(layers), hidden, count, chosen, extras=around)
+    return Decoder(tuple(layers), hidden, extras=around)
 
 
 def _gemma4_experts(c: Keys, count: int, hidden: int) -> tuple[Experts, tuple[Extra, ...]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from neuroscale.core.validation import shorten
 from neuroscale.models.config_keys import MOST_LAYERS, Keys
 from neuroscale.models.families.common import (
     NAMES_W1_W3_W2,
@@ -12,6 +11,7 @@ from neuroscale.models.families.common import (
     attentions_of,
     head_shape,
     hidden_size,
+    kinds_of,
     layer_count,
     mixed_decoder,
     mlp_width,
@@ -69,14 +69,7 @@ def _decoder(c: Keys, whole: list[bool], blocks: list[Mlp | Experts], channels: 
         Layer(attention, (block,), _NORMS) if attends else Layer(None, (block,), _NORMS, mixer=mixer)
         for attends, block in zip(whole, blocks, strict=True)
     )
-    experts = [block for block in blocks if isinstance(block, Experts)]
-    return Decoder(
-        layers,
-        hidden_size(c),
-        experts[0].count if experts else 0,
-        experts[0].per_token if experts else 0,
-        final_norm=("embedding_norm.weight",),
-    )
+    return Decoder(layers, hidden_size(c), final_norm=("embedding_norm.weight",))
 
 
 def _attention(c: Keys) -> Attention:
@@ -101,20 +94,14 @@ def _whole(c: Keys) -> list[bool]:
         if named is None:
             raise c.problem("layer_types", "is missing: nothing says which layers have attention")
         return [layer in named for layer in range(count)]
-    if len(types) < count:
-        raise c.problem("layer_types", f"names {len(types)} layers of {count}")
-    for kind in types:
-        if kind not in ("conv", "full_attention"):
-            raise c.problem("layer_types", f"a layer of the kind {shorten(kind)} is not planned")
-    return [kind == "full_attention" for kind in types[:count]]
+    return kinds_of(c, "layer_types", types, {"conv": False, "full_attention": True})
 
 
 def granitemoe(c: Keys) -> Decoder:
     """Granite with experts, and with a shared one beside them."""
     count, chosen = needed_experts(c)
     experts = _experts(c, count, chosen)
-    bias = c.flag("attention_bias")
-    made = mixed_decoder(c, attentions_of(c, bias=bias, output_bias=bias), experts, None)
+    made = mixed_decoder(c, attentions_of(c, biases="attention_bias"), experts, None)
     shared = _shared(c)
     if shared is None:
         return made
@@ -176,7 +163,7 @@ def granitemoehybrid(c: Keys) -> Decoder:
     )
     kinds = _kinds(c)
     layers = tuple(Layer(attention, blocks) if whole else Layer(None, blocks, mixer=mixer) for whole in kinds)
-    return Decoder(layers, hidden_size(c), count, experts.per_token if experts else 0)
+    return Decoder(layers, hidden_size(c))
 
 
 def _head(c: Keys) -> int:
@@ -192,7 +179,5 @@ def _kinds(c: Keys) -> list[bool]:
     types = c.texts("layer_types", MOST_LAYERS) or c.texts("layers_block_type", MOST_LAYERS)
     if types is None or len(types) < count:
         raise c.problem("layer_types", f"must name the kind of each of the {count} layers")
-    for kind in types:
-        if kind not in ("mamba", "linear_attention", "attention", "full_attention"):
-            raise c.problem("layer_types", f"a layer of the kind {shorten(kind)} is not planned")
-    return [kind.endswith("attention") and kind != "linear_attention" for kind in types[:count]]
+    known = {"mamba": False, "linear_attention": False, "attention": True, "full_attention": True}
+    return kinds_of(c, "layer_types", types, known)

@@ -22,6 +22,7 @@ from neuroscale.models.families.common import (
     per_token,
     reaches,
     routed_experts,
+    shared_experts,
     window_of,
 )
 from neuroscale.models.families.deepseek import CORRECTION, deepseek_experts, predicting_layers
@@ -64,29 +65,25 @@ def mixtral(c: Keys) -> Decoder:
 
 def olmo(c: Keys) -> Decoder:
     """OLMo: its norms have no weights."""
-    bias = c.flag("attention_bias")
-    made = dense_decoder(c, attentions_of(c, bias=bias, output_bias=bias), Mlp(mlp_width(c)), ())
+    made = dense_decoder(c, attentions_of(c, biases="attention_bias"), Mlp(mlp_width(c)), ())
     return replace(made, final_norm=())
 
 
 def olmo2(c: Keys) -> Decoder:
     """OLMo 2: norms after the blocks, and over all queries and keys."""
-    bias = c.flag("attention_bias")
-    return dense_decoder(c, attentions_of(c, bias=bias, output_bias=bias, norm="all"), Mlp(mlp_width(c)), NORMS_BEHIND)
+    return dense_decoder(c, attentions_of(c, biases="attention_bias", norm="all"), Mlp(mlp_width(c)), NORMS_BEHIND)
 
 
 def olmo3(c: Keys) -> Decoder:
     """OLMo 3: as OLMo 2, with a window in three layers of four."""
-    bias = c.flag("attention_bias")
-    attentions = attentions_of(c, full_every(4), bias=bias, output_bias=bias, norm="all")
+    attentions = attentions_of(c, full_every(4), biases="attention_bias", norm="all")
     return dense_decoder(c, attentions, Mlp(mlp_width(c)), NORMS_BEHIND)
 
 
 def olmoe(c: Keys) -> Decoder:
     """OLMoE."""
     count, chosen = needed_experts(c)
-    bias = c.flag("attention_bias")
-    attentions = attentions_of(c, bias=bias, output_bias=bias, norm="all")
+    attentions = attentions_of(c, biases="attention_bias", norm="all")
     return mixed_decoder(c, attentions, Experts(count, chosen, mlp_width(c)), None)
 
 
@@ -106,26 +103,23 @@ def phimoe(c: Keys) -> Decoder:
     """Phi-3.5-MoE and its smaller copies: norms with biases, and a bias of the output matrix."""
     count, chosen = needed_experts(c)
     experts = Experts(count, chosen, mlp_width(c), names=NAMES_W1_W3_W2, block="block_sparse_moe")
-    bias = c.flag("attention_bias")
-    made = mixed_decoder(c, attentions_of(c, bias=bias, output_bias=bias), experts, None, norm_bias=True)
+    made = mixed_decoder(c, attentions_of(c, biases="attention_bias"), experts, None, norm_bias=True)
     return replace(made, lm_head_bias=c.flag("lm_head_bias"))
 
 
 def cohere(c: Keys) -> Decoder:
     """Command R: one norm a layer."""
-    bias = c.flag("attention_bias")
     norm = "heads" if c.flag("use_qk_norm") else ""
-    attentions = attentions_of(c, bias=bias, output_bias=bias, norm=norm)
+    attentions = attentions_of(c, biases="attention_bias", norm=norm)
     return dense_decoder(c, attentions, Mlp(mlp_width(c)), ("input_layernorm",))
 
 
 def cohere2(c: Keys) -> Decoder:
     """Command R7B and Command A: a window in three layers of four, one token wider than its config says."""
-    bias = c.flag("attention_bias")
     period = c.integer("sliding_window_pattern", low=1, default=4)
     attentions = [
         replace(attention, window=attention.window + 1 if attention.window else None)
-        for attention in attentions_of(c, full_every(period), bias=bias, output_bias=bias)
+        for attention in attentions_of(c, full_every(period), biases="attention_bias")
     ]
     return dense_decoder(c, attentions, Mlp(mlp_width(c)), ("input_layernorm",))
 
@@ -173,7 +167,7 @@ def ernie_moe(c: Keys) -> Decoder:
         width,
         full_router=True,
         correction="moe_statics.e_score_correction_bias",
-        shared=Mlp(width * shared, block="shared_experts", bias=bias, group="shared_experts") if shared else None,
+        shared=shared_experts(width * shared, bias=bias),
     )
     first = c.optional("moe_layer_start_index", low=0) or 0
     last = c.optional("moe_layer_end_index", low=-1)
@@ -231,19 +225,14 @@ def laguna(c: Keys) -> Decoder:
     ]
     shared = Mlp(mlp_width(c, "shared_expert_intermediate_size"), block="shared_experts", group="shared_experts")
     experts = Experts(
-        count,
-        per_token(c, count),
-        mlp_width(c, "moe_intermediate_size"),
-        correction=CORRECTION,
-        shared=shared,
+        count, per_token(c, count), mlp_width(c, "moe_intermediate_size"), correction=CORRECTION, shared=shared
     )
     return mixed_decoder(c, attentions, experts, Mlp(mlp_width(c)), lambda layer: blocks[layer] == "dense")
 
 
 def llama(c: Keys) -> Decoder:
     """Llama, and the many that vLLM or transformers serve with its layout."""
-    bias = c.flag("attention_bias")
-    attentions = attentions_of(c, bias=bias, output_bias=bias)
+    attentions = attentions_of(c, biases="attention_bias")
     return dense_decoder(c, attentions, Mlp(mlp_width(c), bias=c.flag("mlp_bias")))
 
 

@@ -12,10 +12,12 @@ from neuroscale.models.families.common import (
     Decoder,
     head_shape,
     hidden_size,
+    kinds_of,
     layer_count,
     mlp_width,
     needed_experts,
     per_token,
+    shared_experts,
 )
 from neuroscale.models.layers import Attention, Experts, Extra, Layer, Mlp, SharedAttention
 from neuroscale.models.mixers import Mamba1, Mamba2, Mixer
@@ -68,7 +70,7 @@ def jamba(c: Keys) -> Decoder:
     for number in range(layer_count(c)):
         layer = Layer(None, (experts if number % every == place else dense,), _NORMS, mixer=mixer)
         layers.append(replace(layer, attention=attention, mixer=None) if number % period == offset else layer)
-    return Decoder(tuple(layers), hidden, count if chosen else 0, chosen, final_norm=("final_layernorm.weight",))
+    return Decoder(tuple(layers), hidden, final_norm=("final_layernorm.weight",))
 
 
 _ZAMBA_KINDS = {"mamba": False, "linear_attention": False, "hybrid": True}
@@ -121,12 +123,7 @@ def _with_attention(c: Keys) -> list[bool]:
     names = c.texts("layers_block_type", MOST_LAYERS)
     if names is None:
         return [number in _WITH_ATTENTION for number in range(count)]
-    if len(names) != count:
-        raise c.problem("layers_block_type", f"names {len(names)} layers of {count}")
-    for name in names:
-        if name not in _ZAMBA_KINDS:
-            raise c.problem("layers_block_type", f"a layer of the kind {shorten(name)} is not known")
-    return [_ZAMBA_KINDS[name] for name in names]
+    return kinds_of(c, "layers_block_type", names, _ZAMBA_KINDS)
 
 
 def _block(at: str, hidden: int, c: Keys) -> list[Extra]:
@@ -184,8 +181,6 @@ def nemotron_h(c: Keys) -> Decoder:
     return Decoder(
         tuple(by_kind[kind] for kind in kinds),
         hidden_size(c),
-        experts.count if experts else 0,
-        experts.per_token if experts else 0,
         predicting=guessing,
         predicting_at="mtp.",
         predicting_names=(*_JOINING, f"layers.{len(guessing) - 1}.final_layernorm"),
@@ -229,13 +224,7 @@ def _attention(c: Keys) -> Attention:
     heads, kv_heads, head_dim = head_shape(c)
     window = c.optional("sliding_window", low=0) or None
     return Attention(
-        heads,
-        kv_heads,
-        head_dim,
-        reach="sliding" if window else "full",
-        window=window,
-        turned=False,
-        block="mixer",
+        heads, kv_heads, head_dim, reach="sliding" if window else "full", window=window, turned=False, block="mixer"
     )
 
 
@@ -269,11 +258,6 @@ def _experts(c: Keys) -> Experts:
     count, chosen = needed_experts(c)
     beside = c.optional("n_shared_experts", low=0) or 0
     width = beside * (c.optional("moe_shared_expert_intermediate_size", low=0, high=2**22) or 0)
-    shared = (
-        Mlp(width, ("", "up_proj", "down_proj"), gated=False, block="shared_experts", group="shared_experts")
-        if width
-        else None
-    )
     return Experts(
         count,
         chosen,
@@ -283,7 +267,7 @@ def _experts(c: Keys) -> Experts:
         # Kernels of Hopper and Blackwell read it in 16 bits (router/gate_linear.py of vLLM's fused_moe).
         full_router=True,
         correction="gate.e_score_correction_bias",
-        shared=shared,
+        shared=shared_experts(width, names=("", "up_proj", "down_proj"), gated=False),
         gated=False,
         latent=c.optional("moe_latent_size", high=2**20),
         latent_names=("fc1_latent_proj", "fc2_latent_proj"),

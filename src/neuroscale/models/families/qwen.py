@@ -13,6 +13,7 @@ from neuroscale.models.families.common import (
     dense_decoder,
     head_shape,
     hidden_size,
+    kinds_of,
     layer_count,
     mixed_decoder,
     mlp_width,
@@ -79,12 +80,7 @@ def _state_dtype(c: Keys) -> Dtype | None:
 def _decoder(c: Keys, block: Callable[[int], Mlp | Experts], *, fused: bool, dtype: Dtype | None) -> Decoder:
     heads, kv_heads, head_dim = head_shape(c)
     attention = Attention(
-        heads,
-        kv_heads,
-        head_dim,
-        bias=c.flag("qkv_bias"),
-        norm="head",
-        gated_queries=c.flag("attn_output_gate", True),
+        heads, kv_heads, head_dim, bias=c.flag("qkv_bias"), norm="head", gated_queries=c.flag("attn_output_gate", True)
     )
     mixer = GatedDelta(
         c.integer("linear_num_key_heads", high=2**16),
@@ -99,7 +95,6 @@ def _decoder(c: Keys, block: Callable[[int], Mlp | Experts], *, fused: bool, dty
         Layer(attention, (block(number),)) if whole else Layer(None, (block(number),), mixer=mixer)
         for number, whole in enumerate(_whole(c))
     )
-    chosen = [one for layer in layers for one in layer.blocks if isinstance(one, Experts)]
     unsaid = not fused and dtype is None
     predicting = c.optional("mtp_num_hidden_layers", "num_nextn_predict_layers", low=0, high=100)
     if predicting is None:
@@ -107,8 +102,6 @@ def _decoder(c: Keys, block: Callable[[int], Mlp | Experts], *, fused: bool, dty
     return Decoder(
         layers,
         hidden_size(c),
-        chosen[0].count if chosen else 0,
-        chosen[0].per_token if chosen else 0,
         predicting=(Layer(attention, (block(len(layers) - 1),)),) * predicting,
         predicting_at="mtp.",
         notes=(_UNSAID,) if unsaid else (),
@@ -121,12 +114,7 @@ def _whole(c: Keys) -> list[bool]:
     types, period = c.texts("layer_types", MOST_LAYERS), c.integer("full_attention_interval", default=_PERIOD)
     if types is None:
         return [(layer + 1) % period == 0 for layer in range(count)]
-    if len(types) < count:
-        raise c.problem("layer_types", f"names {len(types)} layers of {count}")
-    for kind in types:
-        if kind not in ("linear_attention", "full_attention"):
-            raise c.problem("layer_types", f"a layer of the kind {shorten(kind)} is not planned")
-    return [kind == "full_attention" for kind in types[:count]]
+    return kinds_of(c, "layer_types", types, {"linear_attention": False, "full_attention": True})
 
 
 def qwen2(c: Keys) -> Decoder:

@@ -11,8 +11,7 @@ from neuroscale.models.layers import Attention, Extra, Mlp
 
 def apertus(c: Keys) -> Decoder:
     """Apertus: two matrices in the dense block, whose activation has two numbers of its own."""
-    bias = c.flag("attention_bias")
-    attentions = attentions_of(c, bias=bias, output_bias=bias, norm="head")
+    attentions = attentions_of(c, biases="attention_bias", norm="head")
     made = dense_decoder(
         c, attentions, Mlp(mlp_width(c), gated=False), ("attention_layernorm", "feedforward_layernorm")
     )
@@ -22,8 +21,7 @@ def apertus(c: Keys) -> Decoder:
 
 def arcee(c: Keys) -> Decoder:
     """Arcee AFM: two matrices in the dense block."""
-    bias = c.flag("attention_bias")
-    attentions = attentions_of(c, bias=bias, output_bias=bias)
+    attentions = attentions_of(c, biases="attention_bias")
     return dense_decoder(c, attentions, Mlp(mlp_width(c), gated=False, bias=c.flag("mlp_bias")))
 
 
@@ -54,8 +52,7 @@ def falcon(c: Keys) -> Decoder:
 
 def nemotron(c: Keys) -> Decoder:
     """Nemotron and Minitron, dense: two matrices in the dense block, norms with biases."""
-    bias = c.flag("attention_bias")
-    attentions = attentions_of(c, bias=bias, output_bias=bias)
+    attentions = attentions_of(c, biases="attention_bias")
     return dense_decoder(c, attentions, Mlp(mlp_width(c), gated=False, bias=c.flag("mlp_bias")), norm_bias=True)
 
 

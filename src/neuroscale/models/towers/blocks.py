@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from neuroscale.models.config_keys import Keys
 from neuroscale.models.facts import Group, Sharding
@@ -43,13 +43,10 @@ class Block:
             add_norm(out, at + name, self.group, hidden, bias=self.norm_bias)
 
 
-CLIP_BLOCK = Block(
-    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "self_attn.out_proj",
-    ("mlp.fc1",),
-    "mlp.fc2",
-    ("layer_norm1", "layer_norm2"),
-)
+_SEPARATE = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+CLIP_BLOCK = Block(_SEPARATE, "self_attn.out_proj", ("mlp.fc1",), "mlp.fc2", ("layer_norm1", "layer_norm2"))
+FUSED_BLOCK = Block(("attn.qkv",), "attn.proj", ("mlp.fc1",), "mlp.fc2", ("norm1", "norm2"))
+GATED_BLOCK = replace(FUSED_BLOCK, gate_up=("mlp.gate_proj", "mlp.up_proj"), down="mlp.down_proj", norm_bias=False)
 
 
 def add_norm(out: Weights, name: str, group: Group, width: int, *, bias: bool = True) -> None:
@@ -78,6 +75,14 @@ def height_and_width(c: Keys, key: str) -> tuple[int, int]:
         return sides[0], sides[-1]
     side = c.integer(key, high=2**16)
     return side, side
+
+
+def add_patches(c: Keys, out: Weights, name: str, channels: int, *, bias: bool) -> None:
+    """Adds the convolution that makes a vector of the hidden size of each patch of an image."""
+    hidden = size_of(c, "hidden_size")
+    out.add(f"{name}.weight", "vision", (hidden, channels, *height_and_width(c, "patch_size")))
+    if bias:
+        out.add(f"{name}.bias", "vision", (hidden,))
 
 
 def patch_count(c: Keys) -> int:

@@ -85,14 +85,11 @@ def embedder(c: Keys, out: Weights, at: str, width: int, hidden: int) -> None:
 
 @dataclass(frozen=True)
 class _Conformer:
-    """The names of Gemma's layers for sound: attention and a convolution between two half feed-forwards.
+    """The names of Gemma's layers for sound: attention and a convolution between two half feed-forwards."""
 
-    `linear`: the ending of the names of matrices that may be clipped. `scale`: attention's scale by head dimension.
-    """
-
-    linear: str
+    linear: str  # the ending of the names of matrices that may be clipped
     halves: Sequence[str]
-    scale: str
+    scale: str  # attention's scale by head dimension
     attention: Sequence[str]
     norms: Sequence[str]
     convolutions: str

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from neuroscale.models.config_keys import Keys
 from neuroscale.models.towers.blocks import (
     CLIP_BLOCK,
+    FUSED_BLOCK,
+    GATED_BLOCK,
     Block,
     add_blocks,
     add_norm,
+    add_patches,
     add_projection,
     height_and_width,
     join_gemma3,
@@ -42,8 +45,7 @@ def pixtral(c: Keys, out: Weights, _: int) -> int:
     """Pixtral, of Mistral."""
     hidden, width = size_of(c, "hidden_size"), size_of(c, "intermediate_size")
     at = "vision_tower."
-    rows, columns = height_and_width(c, "patch_size")
-    out.add(f"{at}patch_conv.weight", "vision", (hidden, size_of(c, "num_channels"), rows, columns))
+    add_patches(c, out, f"{at}patch_conv", size_of(c, "num_channels"), bias=False)
     add_norm(out, f"{at}ln_pre", "vision", hidden, bias=False)
     block = Block(
         ("attention.q_proj", "attention.k_proj", "attention.v_proj"),
@@ -86,17 +88,7 @@ def glm4v(c: Keys, out: Weights, _: int) -> int:
     """GLM-4V and GLM-4.5V."""
     hidden, given = size_of(c, "hidden_size"), size_of(c, "out_hidden_size")
     width = size_of(c, "intermediate_size")
-    block = Block(
-        ("attn.qkv",),
-        "attn.proj",
-        ("mlp.gate_proj", "mlp.up_proj"),
-        "mlp.down_proj",
-        ("norm1", "norm2"),
-        bias=c.flag("attention_bias"),
-        output_bias=False,
-        mlp_bias=False,
-        norm_bias=False,
-    )
+    block = replace(GATED_BLOCK, bias=c.flag("attention_bias"), output_bias=False, mlp_bias=False)
     qwen_patches(c, out, hidden, size_of(c, "in_channels"), bias=True)
     out.add("visual.embeddings.position_embedding.weight", "vision", (patch_count(c), hidden))
     add_blocks(out, block, "visual.blocks.", layer_count(c, "depth"), (hidden, given))
@@ -137,10 +129,8 @@ def idefics3(c: Keys, out: Weights, _: int) -> int:
 def _siglip_body(c: Keys, out: Weights) -> tuple[int, int]:
     hidden, width = size_of(c, "hidden_size"), size_of(c, "intermediate_size")
     at = "vision_tower."
-    rows, columns = height_and_width(c, "patch_size")
     channels = c.integer("num_channels", high=2**20, default=3)
-    out.add(f"{at}embeddings.patch_embedding.weight", "vision", (hidden, channels, rows, columns))
-    out.add(f"{at}embeddings.patch_embedding.bias", "vision", (hidden,))
+    add_patches(c, out, f"{at}embeddings.patch_embedding", channels, bias=True)
     out.add(f"{at}embeddings.position_embedding.weight", "vision", (patch_count(c), hidden))
     add_blocks(out, CLIP_BLOCK, f"{at}encoder.layers.", layer_count(c), (hidden, width))
     add_norm(out, f"{at}post_layernorm", "vision", hidden)
@@ -151,9 +141,8 @@ def clip(c: Keys, out: Weights, _: int) -> int:
     """CLIP."""
     hidden, width = size_of(c, "hidden_size"), size_of(c, "intermediate_size")
     at = "vision_tower."
-    rows, columns = height_and_width(c, "patch_size")
     out.add(f"{at}embeddings.class_embedding", "vision", (hidden,))
-    out.add(f"{at}embeddings.patch_embedding.weight", "vision", (hidden, size_of(c, "num_channels"), rows, columns))
+    add_patches(c, out, f"{at}embeddings.patch_embedding", size_of(c, "num_channels"), bias=False)
     out.add(f"{at}embeddings.position_embedding.weight", "vision", (patch_count(c) + 1, hidden))
     add_norm(out, f"{at}pre_layrnorm", "vision", hidden)
     add_blocks(out, CLIP_BLOCK, f"{at}encoder.layers.", layer_count(c), (hidden, width))
@@ -165,13 +154,10 @@ def internvl(c: Keys, out: Weights, _: int) -> int:
     """InternVL as transformers has it."""
     hidden = size_of(c, "hidden_size")
     at = "vision_tower."
-    rows, columns = height_and_width(c, "patch_size")
     out.add(f"{at}embeddings.cls_token", "vision", (1, 1, hidden))
     if c.flag("use_absolute_position_embeddings", True):
         out.add(f"{at}embeddings.position_embeddings", "vision", (1, patch_count(c) + 1, hidden))
-    shape = (hidden, size_of(c, "num_channels"), rows, columns)
-    out.add(f"{at}embeddings.patch_embeddings.projection.weight", "vision", shape)
-    out.add(f"{at}embeddings.patch_embeddings.projection.bias", "vision", (hidden,))
+    add_patches(c, out, f"{at}embeddings.patch_embeddings.projection", size_of(c, "num_channels"), bias=True)
     block = Block(
         ("attention.q_proj", "attention.k_proj", "attention.v_proj"),
         "attention.projection_layer",
@@ -195,23 +181,12 @@ def internvl(c: Keys, out: Weights, _: int) -> int:
 def intern_vit(c: Keys, out: Weights, _: int) -> int:
     """InternViT as the publisher's own code has it (vLLM's intern_vit.py)."""
     hidden, at = size_of(c, "hidden_size"), "vision_model."
-    rows, columns = height_and_width(c, "patch_size")
-    channels = c.integer("num_channels", high=2**20, default=3)
     out.add(f"{at}embeddings.class_embedding", "vision", (1, 1, hidden))
     out.add(f"{at}embeddings.position_embedding", "vision", (1, patch_count(c) + 1, hidden))
-    out.add(f"{at}embeddings.patch_embedding.weight", "vision", (hidden, channels, rows, columns))
-    out.add(f"{at}embeddings.patch_embedding.bias", "vision", (hidden,))
-    block = Block(
-        ("attn.qkv",),
-        "attn.proj",
-        ("mlp.fc1",),
-        "mlp.fc2",
-        ("norm1", "norm2"),
-        bias=c.flag("qkv_bias"),
-        output_bias=True,
-        mlp_bias=True,
-        norm_bias=c.text("norm_type", "rms_norm") == "layer_norm",
-    )
+    channels = c.integer("num_channels", high=2**20, default=3)
+    add_patches(c, out, f"{at}embeddings.patch_embedding", channels, bias=True)
+    norm_bias = c.text("norm_type", "rms_norm") == "layer_norm"
+    block = replace(FUSED_BLOCK, bias=c.flag("qkv_bias"), output_bias=True, mlp_bias=True, norm_bias=norm_bias)
     scales = ["ls1", "ls2"]
     if c.flag("qk_normalization", True):
         scales += ["attn.q_norm.weight", "attn.k_norm.weight"]
@@ -264,17 +239,15 @@ own width."""
 
 @dataclass(frozen=True)
 class Wrapper:
-    """A model type with several towers.
+    """A model type with several towers."""
 
-    `vision` and `audio`: the types of its towers, for files that do not name a known one. `join`: adds the weights that
-    join the vision tower to the language model, from the file's keys, the tower's keys, the tower's width and the
-    language model's. `assumed`: its class in transformers builds the towers even if the file has no sections for them.
-    """
-
+    # The types of its towers, for files that do not name a known one.
     vision: str = ""
     audio: str = ""
+    # Adds the weights that join the vision tower to the language model, from the file's keys, the tower's keys, the
+    # tower's width and the language model's.
     join: Callable[[Keys, Keys, Weights, int, int], None] | None = None
-    assumed: bool = True
+    assumed: bool = True  # its class in transformers builds the towers even if the file has no sections for them
 
 
 WRAPPERS = {

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from neuroscale.models.config_keys import Keys
 from neuroscale.models.towers.blocks import (
+    FUSED_BLOCK,
+    GATED_BLOCK,
     Block,
     add_blocks,
     add_norm,
@@ -21,9 +25,8 @@ def qwen2(c: Keys, out: Weights, _: int) -> int:
     ratio = c.raw("mlp_ratio")
     if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio <= 64:
         raise c.problem("mlp_ratio", "is not a number from 0 to 64")
-    block = Block(("attn.qkv",), "attn.proj", ("mlp.fc1",), "mlp.fc2", ("norm1", "norm2"))
     qwen_patches(c, out, hidden, size_of(c, "in_channels", "in_chans"), bias=False)
-    add_blocks(out, block, "visual.blocks.", layer_count(c, "depth"), (hidden, int(hidden * ratio)))
+    add_blocks(out, FUSED_BLOCK, "visual.blocks.", layer_count(c, "depth"), (hidden, int(hidden * ratio)))
     add_norm(out, "visual.merger.ln_q", "projector", hidden)
     merged = hidden * size_of(c, "spatial_merge_size") ** 2
     add_projection(out, "visual.merger.mlp.0", (merged, merged), bias=True)
@@ -34,16 +37,8 @@ def qwen2(c: Keys, out: Weights, _: int) -> int:
 def qwen2_5(c: Keys, out: Weights, _: int) -> int:
     """Qwen2.5-VL and Qwen2.5-Omni."""
     hidden = size_of(c, "hidden_size")
-    block = Block(
-        ("attn.qkv",),
-        "attn.proj",
-        ("mlp.gate_proj", "mlp.up_proj"),
-        "mlp.down_proj",
-        ("norm1", "norm2"),
-        norm_bias=False,
-    )
     qwen_patches(c, out, hidden, size_of(c, "in_channels", "in_chans"), bias=False)
-    add_blocks(out, block, "visual.blocks.", layer_count(c, "depth"), (hidden, size_of(c, "intermediate_size")))
+    add_blocks(out, GATED_BLOCK, "visual.blocks.", layer_count(c, "depth"), (hidden, size_of(c, "intermediate_size")))
     add_norm(out, "visual.merger.ln_q", "projector", hidden, bias=False)
     merged = hidden * size_of(c, "spatial_merge_size") ** 2
     add_projection(out, "visual.merger.mlp.0", (merged, merged), bias=True)
@@ -54,7 +49,7 @@ def qwen2_5(c: Keys, out: Weights, _: int) -> int:
 def qwen3(c: Keys, out: Weights, _: int) -> int:
     """Qwen3-VL, which joins some of its layers to the language model, too."""
     hidden = size_of(c, "hidden_size")
-    block = Block(("attn.qkv",), "attn.proj", ("mlp.linear_fc1",), "mlp.linear_fc2", ("norm1", "norm2"))
+    block = replace(FUSED_BLOCK, gate_up=("mlp.linear_fc1",), down="mlp.linear_fc2")
     qwen_patches(c, out, hidden, size_of(c, "in_channels"), bias=True)
     out.add("visual.pos_embed.weight", "vision", (size_of(c, "num_position_embeddings"), hidden))
     add_blocks(out, block, "visual.blocks.", layer_count(c, "depth"), (hidden, size_of(c, "intermediate_size")))

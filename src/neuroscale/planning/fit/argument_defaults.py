@@ -32,11 +32,7 @@ _UNCHUNKED = 32768
 
 
 def resolve(
-    facts: ModelFacts,
-    device: Device,
-    arguments: EngineArguments,
-    does: Behaviour,
-    asked_sequences: int | None = None,
+    facts: ModelFacts, device: Device, arguments: EngineArguments, does: Behaviour, asked_sequences: int | None = None
 ) -> Resolved:
     """Fills in the defaults as vLLM's engine/arg_utils.py and platforms do. `asked_sequences`: replaces the arguments'
     own number of requests."""

@@ -57,23 +57,19 @@ def family_of(name: str) -> DeviceFamily:
 
 @dataclass(frozen=True)
 class Device:
-    """An accelerator. `memory_gib`: the total memory that the runtime reports (GiB, 2^30 bytes), which is less than the
-    data sheet says.
-
-    `bandwidth_gb_s` of its memory and `pcie_gb_s` to the host are in 10^9 bytes a second; None if nobody published
-    them. `used_gib`: memory that other programs hold when vLLM starts, beside the driver's own context (None: nothing,
-    or the common part if the accelerator shares the host's memory). `counts`: how many of these accelerators one pod
-    may hold (empty: any number).
-    """
+    """An accelerator."""
 
     name: str
     title: str
     family: DeviceFamily
+    # The total memory that the runtime reports (GiB, 2^30 bytes), which is less than the data sheet says.
     memory_gib: float | None
-    bandwidth_gb_s: float | None = None
-    pcie_gb_s: float | None = None
-    counts: tuple[int, ...] = ()
+    bandwidth_gb_s: float | None = None  # of its memory, in 10^9 bytes a second (None: nobody published it)
+    pcie_gb_s: float | None = None  # to the host, in the same unit
+    counts: tuple[int, ...] = ()  # how many of these accelerators one pod may hold (empty: any number)
     kv_cache_dtypes: tuple[str, ...] = ("auto", "fp8")
+    # Memory that other programs hold when vLLM starts, beside the driver's own context (None: nothing, or the common
+    # part if the accelerator shares the host's memory).
     used_gib: float | None = None
 
     @cached_property

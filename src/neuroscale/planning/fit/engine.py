@@ -157,10 +157,8 @@ def _spare(device: Device, arguments: EngineArguments, taken: int, room: int, re
 def _by_held(
     device: Device, beside: Overhead, usable: int, arguments: EngineArguments, resolved: Resolved, off: float
 ) -> Closeness:
-    """Whether the verdict depends on how much memory other programs hold, if that is not known.
-
-    What vLLM takes outside its share may be `off` GiB less than estimated; the share itself is exact.
-    """
+    """Whether the verdict depends on how much memory other programs hold, if that is not known. What vLLM takes outside
+    its share may be `off` GiB less than estimated; the share itself is exact."""
     least, most = device.held_band
     if device.may_show and (device.memory_bytes < SMALL_CARD_GIB * GIB or resolved.utilization > USUAL_SHARE):
         most = max(most, device.shown_bytes)
@@ -293,10 +291,8 @@ def _spare_states(resolved: Resolved, blocks: Pool | None, available: int, does:
 
 
 def too_few_states(resolved: Resolved, blocks: Pool | None, available: int, does: Behaviour, off: float) -> list[Lack]:
-    """Says so if CUDA graphs are captured for more requests than there are blocks to hold a state of each.
-
-    `off`: GiB by which the bytes available may be off (0.0: they are exact): the number to write instead surely starts.
-    """
+    """Says so if CUDA graphs are captured for more requests than there are blocks to hold a state of each. `off`: GiB
+    by which the bytes available may be off (0.0: they are exact): the number to write instead surely starts."""
     (spare, *_) = (*_spare_states(resolved, blocks, available, does), 0)
     # Without a block there is no room for one request, which `too_little` or the verdict says.
     if blocks is None or spare >= 0 or not (held := blocks.num_blocks(available)):

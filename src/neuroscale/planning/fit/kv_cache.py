@@ -26,20 +26,17 @@ class PagesDiffer(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """The cache of one layer on one rank. `window`: tokens of a sliding window or chunk. `padded`: bytes of a page that
-    is larger than its `block_size` tokens need. `shards`: ranks that share the tokens of a request among them.
-
-    `held`: for a state, the pages that a request holds, however long it is; such a page has the size `padded`.
-    `shape`: the KV heads of a rank, and the values of a key and of a value: layers of different shapes do not share a
-    table, even if their pages have one size."""
+    """The cache of one layer on one rank."""
 
     kind: CacheKind | Literal["state"]
     block_size: int
     bytes_per_token: int
-    window: int | None = None
-    padded: int | None = None
-    shards: int = 1
-    held: int = 0
+    window: int | None = None  # tokens of a sliding window or chunk
+    padded: int | None = None  # bytes of a page that is larger than its `block_size` tokens need
+    shards: int = 1  # ranks that share the tokens of a request among them
+    held: int = 0  # for a state, the pages that a request holds, however long it is; such a page has the size `padded`
+    # The KV heads of a rank, and the values of a key and of a value: layers of different shapes do not share a table,
+    # even if their pages have one size.
     shape: tuple[int, ...] = ()
 
     @property
@@ -111,10 +108,8 @@ class Pool:
         return max(available, 0) // self.block_bytes
 
     def longest(self, available: int, in_flight: int, most: int) -> int:
-        """The longest request, at most `most` tokens, that `available` bytes hold; 0 if they hold none.
-
-        vLLM's 'estimated maximum model length'.
-        """
+        """The longest request, at most `most` tokens, that `available` bytes hold; 0 if they hold none. vLLM's
+        'estimated maximum model length'."""
         if most < 1 or self.request_bytes(1, in_flight) > available:
             return 0
         low, high = 1, most
@@ -264,10 +259,8 @@ def _group(bucket: _Bucket, part: int, parts: int) -> Group:
 
 
 def _repeats(buckets: Sequence[_Bucket]) -> int:
-    """How many layers of each page size a group of a balanced bucket gets; 0 if buckets stay whole.
-
-    The number that pads the buckets least, and the larger of two that pad alike (`_approximate_gcd`).
-    """
+    """How many layers of each page size a group of a balanced bucket gets; 0 if buckets stay whole. The number that
+    pads the buckets least, and the larger of two that pad alike (`_approximate_gcd`)."""
     balanced = [bucket for bucket in buckets if _is_balanced(bucket)]
     least = max((max(bucket.values()) for bucket in balanced if _sizes(bucket) > 1), default=0)
     if not least:

@@ -56,10 +56,8 @@ def log_lines(result: Fit, does: Behaviour, weights: RankWeights) -> tuple[str, 
 
 
 def explained(result: Fit, facts: ModelFacts, device: Device, unknown: str) -> tuple[str, ...]:
-    """Complete sentences: first the reason of the verdict, then the source of each number.
-
-    `unknown`: the part of the need that nobody knows, as a clause ("": there is none).
-    """
+    """Complete sentences: first the reason of the verdict, then the source of each number. `unknown`: the part of the
+    need that nobody knows, as a clause ("": there is none)."""
     sentences = list(result.against)
     sentences += _decision(result, device, unknown)
     sentences += _parts(result, facts)

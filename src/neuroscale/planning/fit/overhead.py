@@ -113,14 +113,10 @@ PATCH_VALUES = {"qwen2": 1176, "qwen3": 1536}
 
 @dataclass(frozen=True)
 class Overhead:
-    """Bytes by part, on one rank.
+    """Bytes by part, on one rank."""
 
-    `counted`: the parts that vLLM subtracts before it sizes the cache. `later`: the parts that come after that, from
-    the memory that --gpu-memory-utilization leaves.
-    """
-
-    counted: Mapping[str, int]
-    later: Mapping[str, int]
+    counted: Mapping[str, int]  # the parts that vLLM subtracts before it sizes the cache
+    later: Mapping[str, int]  # the parts that come after that, from the memory that --gpu-memory-utilization leaves
 
 
 def overhead(

@@ -34,33 +34,26 @@ def memory_of(weights: int, kv_cache: int, overhead: int, usable: int) -> Memory
 
 @dataclass(frozen=True)
 class Resolved:
-    """The arguments with every default of the version and the card filled in.
-
-    `in_flight_tokens`: tokens that are scheduled but not yet computed; windowed layers hold so many more of a request.
-    `states`: the states that layers keep in place of keys and values, by kind; `block_size` follows from them, too.
-    """
+    """The arguments with every default of the version and the card filled in."""
 
     utilization: float
     max_model_len: int
     max_num_seqs: int
     max_num_batched_tokens: int
     block_size: int
+    # Tokens that are scheduled but not yet computed; windowed layers hold so many more of a request.
     in_flight_tokens: int
     kv_cache_dtype: str
     async_scheduling: bool
     hybrid: bool
     graphs: bool
+    # The states that layers keep in place of keys and values, by kind; `block_size` follows from them, too.
     states: tuple[StateCache, ...] = ()
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A change of a refused command that starts: the change in words, its arguments, and the result.
-
-    `tight`: it may fail, as a fit with that verdict.
-    `hourly`: US dollars per hour of all accelerators, if a price is known; `price_source`: its list, with date, tier
-    and region.
-    """
+    """A change of a refused command that starts: the change in words, its arguments, and the result."""
 
     change: str
     arguments: tuple[str, ...]
@@ -68,31 +61,14 @@ class Choice:
     accelerator: str
     accelerator_count: int
     max_context: int
-    tight: bool
-    hourly: Decimal | None
-    price_source: str = ""
+    tight: bool  # it may fail, as a fit with that verdict
+    hourly: Decimal | None  # US dollars per hour of all accelerators, if a price is known
+    price_source: str = ""  # its list, with date, tier and region
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The verdict and its numbers. All memory is in GiB (2^30 bytes) of the rank with the least room.
-
-    `memory_gib`: weights + kv_cache + overhead + free = usable (memory x utilisation). If the model starts, `kv_cache`
-    is all that vLLM takes for the cache, and nothing is free; for a refusal it is the need of one request of
-    `max_model_len`, and `free` is the memory that is missing (negative).
-    `available_gib`: 'Available KV cache memory' as vLLM prints it; below 0 if nothing is left.
-    `request_gib`: the cache that vLLM reserves for one request of `max_model_len`.
-    `overhead_gib`: by part; `later_gib`: the need beyond the share that vLLM takes. `weights_gib`: by group of tensors
-    on that rank, offloaded weights included.
-    `kv_cache_tokens` and `max_concurrency`: as vLLM prints them; 0 for a refusal.
-    `max_context`: the longest `--max-model-len` that starts, at most the model's own limit.
-    `band_gib`: how far `available_gib` may be off in either direction; `band_known` is false for a family of
-    accelerators without measurements. `context_band`: `max_context` with that much memory less, and more.
-    `close`: what may reverse the verdict, if only memory decides it.
-    `against`: the sentences on what vLLM refuses with any memory, or on what does not fit outside its share.
-    `pool`: the cache's blocks on that rank (None: the layers' pages cannot be made one size).
-    `seconds_per_step`: the time that `--cpu-offload-gb` adds to each step (None: unknown; 0.0: nothing is offloaded).
-    """
+    """The verdict and its numbers. All memory is in GiB (2^30 bytes) of the rank with the least room."""
 
     verdict: Verdict
     model: str
@@ -100,26 +76,35 @@ class Fit:
     count: int
     version: str
     resolved: Resolved
+    # Weights + kv_cache + overhead + free = usable (memory x utilisation). If the model starts, `kv_cache` is all that
+    # vLLM takes for the cache, and nothing is free; for a refusal it is the need of one request of `max_model_len`, and
+    # `free` is the memory that is missing (negative).
     memory_gib: Memory
     total_gib: float | None
-    available_gib: float
-    request_gib: float
-    weights_gib: Mapping[str, float]
-    overhead_gib: Mapping[str, float]
-    later_gib: Mapping[str, float]
+    available_gib: float  # 'Available KV cache memory' as vLLM prints it; below 0 if nothing is left
+    request_gib: float  # the cache that vLLM reserves for one request of `max_model_len`
+    weights_gib: Mapping[str, float]  # by group of tensors on that rank, offloaded weights included
+    overhead_gib: Mapping[str, float]  # by part
+    later_gib: Mapping[str, float]  # the need beyond the share that vLLM takes
+    # How far `available_gib` may be off in either direction; `band_known` is false for a family of accelerators without
+    # measurements.
     band_gib: float
+    # As vLLM prints them; 0 for a refusal.
     kv_cache_tokens: int
     max_concurrency: float
     max_model_len: int
-    max_context: int
-    context_band: tuple[int, int]
+    max_context: int  # the longest `--max-model-len` that starts, at most the model's own limit
+    context_band: tuple[int, int]  # `max_context` with that much memory less, and more
     band_known: bool
-    close: Closeness
+    close: Closeness  # what may reverse the verdict, if only memory decides it
+    # The time that `--cpu-offload-gb` adds to each step (None: unknown; 0.0: nothing is offloaded).
     seconds_per_step: float | None
     log: tuple[str, ...]
     confidence: Confidence
+    # The sentences on what vLLM refuses with any memory, or on what does not fit outside its share.
     against: tuple[str, ...]
     reasons: tuple[str, ...]
+    # The cache's blocks on that rank (None: the layers' pages cannot be made one size).
     pool: Pool | None = field(repr=False)
     choices: tuple[Choice, ...] = field(default=())
 

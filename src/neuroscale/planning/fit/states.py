@@ -72,10 +72,8 @@ def block_of_states(
     cache_dtype: str,
     block: int,
 ) -> int:
-    """Tokens of a block of attention beside states: so many that it is as large as the largest state's page.
-
-    `block`: the tokens of the block without states; `cache_dtype`: the dtype of keys and values.
-    """
+    """Tokens of a block of attention beside states: so many that it is as large as the largest state's page. `block`:
+    the tokens of the block without states; `cache_dtype`: the dtype of keys and values."""
     if not states or not facts.cache:
         return block
     latent = any(layers.kind == "latent" for layers in facts.cache)

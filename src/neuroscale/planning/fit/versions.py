@@ -108,10 +108,8 @@ def number(version: str) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=128)
 def behaviour(version: str) -> Behaviour:
-    """The behaviour of a version; versions newer than the table count as the newest in it.
-
-    Raises ValueError for a text that is not a version.
-    """
+    """The behaviour of a version; versions newer than the table count as the newest in it. Raises ValueError for a text
+    that is not a version."""
     does = Behaviour()
     for since, change in _CHANGES:
         if number(since) <= number(version):

@@ -14,19 +14,11 @@ from neuroscale.vllm.engine_arguments import GUESSING, EngineArguments, Unplanne
 
 _NO_VIDEO = frozenset(
     {
-        "DeepseekVLV2ForCausalLM",
-        "Gemma3ForConditionalGeneration",
-        "Gemma3nForConditionalGeneration",
-        "Idefics3ForConditionalGeneration",
-        "KimiVLForConditionalGeneration",
-        "Llama4ForConditionalGeneration",
-        "LlavaForConditionalGeneration",
-        "LlavaNextForConditionalGeneration",
-        "Mistral3ForConditionalGeneration",
-        "PaliGemmaForConditionalGeneration",
-        "Phi3VForCausalLM",
-        "PixtralForConditionalGeneration",
-        "SmolVLMForConditionalGeneration",
+        *("DeepseekVLV2ForCausalLM", "Gemma3ForConditionalGeneration", "Gemma3nForConditionalGeneration"),
+        *("Idefics3ForConditionalGeneration", "KimiVLForConditionalGeneration", "Llama4ForConditionalGeneration"),
+        *("LlavaForConditionalGeneration", "LlavaNextForConditionalGeneration"),
+        *("Mistral3ForConditionalGeneration", "PaliGemmaForConditionalGeneration", "Phi3VForCausalLM"),
+        *("PixtralForConditionalGeneration", "SmolVLMForConditionalGeneration"),
     }
 )
 """Models whose tower vLLM marks for images alone (`_mark_tower_model` of its models). Every other model keeps its tower
