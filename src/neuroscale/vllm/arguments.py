@@ -82,19 +82,6 @@ def value_fix(argument: Argument) -> str:
     }.get(argument.type, "Correct it.")
 
 
-def ends_at_once(namespace: argparse.Namespace, places: Mapping[str, int]) -> Iterable[ArgumentProblem]:
-    """The problem of `--help`, with which vLLM prints its help and ends."""
-    if getattr(namespace, "help", False):
-        yield ArgumentProblem("ends", "--help", places.get("help"), "vLLM prints its help and ends", "Remove it.")
-
-
-def unread_config(namespace: argparse.Namespace, places: Mapping[str, int]) -> Iterable[ArgumentProblem]:
-    """The problem of `--config=FILE` in one word: vLLM accepts it, but never reads the file."""
-    if (file := getattr(namespace, "config", None)) is not None:
-        message = f"vLLM does not read {file}: it looks for the word --config alone"
-        yield ArgumentProblem("config", f"--config={file}", places.get("config"), message, CONFIG_UNREAD)
-
-
 @dataclass(frozen=True)
 class Removed:
     """A removed argument. `takes_value`: it had a value. `instead`: what to do now, as a sentence."""
@@ -333,8 +320,12 @@ def _parse(
             place = _place_of(words, dest, text, built)
             message = f"{argument.flag}: {told}"
             problems.append(ArgumentProblem("value", text, place, message, value_fix(argument)))
-    problems.extend(ends_at_once(namespace, places))
-    problems.extend(unread_config(namespace, places))
+    if getattr(namespace, "help", False):
+        message = "vLLM prints its help and ends"
+        problems.append(ArgumentProblem("ends", "--help", places.get("help"), message, "Remove it."))
+    if (file := getattr(namespace, "config", None)) is not None:
+        message = f"vLLM does not read {file}: it looks for the word --config alone"
+        problems.append(ArgumentProblem("config", f"--config={file}", places.get("config"), message, CONFIG_UNREAD))
     for text in extra:
         place = next((word.place for word in words if word.text == text), None)
         message = "belongs to no argument"

@@ -209,21 +209,9 @@ def load(version: str) -> Snapshot:
     """The snapshot of exactly this version, which `versions()` names."""
     text = (files("neuroscale.vllm") / f"arguments-{version}.json").read_text(encoding="utf-8")
     value = json.loads(text)
-    arguments = [_argument(item) for item in value["arguments"]]
-    return Snapshot(
-        value["version"],
-        {argument.dest: argument for argument in arguments},
-        frozenset(value["tool_parsers"]),
-        frozenset(value["reasoning_parsers"]),
-        frozenset(value["quantization_methods"]),
-        frozenset(value["architectures"]),
-        frozenset(value["described_quantizations"]),
-        frozenset(value["deprecated_quantizations"]),
-        frozenset(value["float32_quantizations"]),
-        frozenset(value["float16_refused"]),
-        value["removed_architectures"],
-        frozenset(value["kv_connectors"]),
-    )
+    arguments = [_argument(item) for item in value.pop("arguments")]
+    sets = {key: frozenset(names) for key, names in value.items() if isinstance(names, list)}
+    return Snapshot(**{**value, **sets}, arguments={argument.dest: argument for argument in arguments})
 
 
 def _argument(item: dict[str, Any]) -> Argument:

@@ -48,8 +48,23 @@ class _Attempt:
     arguments: EngineArguments
 
 
+@dataclass(frozen=True)
+class _Refused:
+    """A refused start: its result, and what it was asked with."""
+
+    result: Fit
+    facts: ModelFacts
+    device: Device
+    arguments: EngineArguments
+
+    def change(self, told: str, **changes: object) -> _Attempt:
+        """The attempt with some arguments changed; `told`: the change as a sentence."""
+        arguments = replace(self.arguments, **changes)  # type: ignore[arg-type]
+        return _Attempt(told, self.facts, self.device, arguments)
+
+
 _Works = tuple[_Attempt, Fit]
-_Kind = Callable[[Fit, ModelFacts, Device, EngineArguments], Iterator[_Attempt]]
+_Kind = Callable[[_Refused], Iterator[_Attempt]]
 """Attempts of one kind of change, from the nearest to the furthest."""
 
 
@@ -59,13 +74,14 @@ def choices(
     """The nearest change of each kind that starts, or the best pair of changes where no single one keeps the
     accelerators. Changes that keep the accelerators and their number come first, since they cost nothing more; then
     those that keep a kind of accelerator without a price, then the cheapest; changes without a price come last."""
-    single = _found(_kinds(refused, facts, device, arguments, around), refused.version)
-    in_8_bits = _found([_shorter_in_8_bits(refused, facts, device, arguments)], refused.version)
+    start = _Refused(refused, facts, device, arguments)
+    single = _found(_kinds(start, around), refused.version)
+    in_8_bits = _found([_shorter_in_8_bits(start)], refused.version)
     found = [*single, *in_8_bits]
-    if not any(_keeps(result, device, refused) for _, result in single):
-        pairs = _pairs(refused, facts, device, arguments, around, in_8_bits)
+    if not any((result.accelerator, result.count) == (device.name, refused.count) for _, result in single):
+        pairs = _pairs(start, around, in_8_bits)
         if not pairs and not any(result.accelerator == device.name for _, result in found):
-            pairs = _pairs_with_cards(refused, facts, device, arguments, around)
+            pairs = _pairs_with_cards(start, around)
         found += pairs
     ordered = [_choice(attempt, arguments, result, around.price) for attempt, result in found]
 
@@ -94,10 +110,6 @@ def _that_start(attempts: Iterator[_Attempt], version: str) -> Iterator[_Works]:
             yield attempt, result
 
 
-def _keeps(result: Fit, device: Device, refused: Fit) -> bool:
-    return (result.accelerator, result.count) == (device.name, refused.count)
-
-
 def _choice(attempt: _Attempt, before: EngineArguments, result: Fit, price: Price) -> Choice:
     return Choice(
         change=attempt.change,
@@ -111,28 +123,19 @@ def _choice(attempt: _Attempt, before: EngineArguments, result: Fit, price: Pric
     )
 
 
-def _kinds(
-    refused: Fit, facts: ModelFacts, device: Device, arguments: EngineArguments, around: Around
-) -> Iterator[Iterator[_Attempt]]:
+def _kinds(start: _Refused, around: Around) -> Iterator[Iterator[_Attempt]]:
     """Attempts by kind of change; each kind from the nearest attempt to the furthest."""
     for kind in (_shorter, _in_8_bits, _more_of_the_card, _less_of_the_card, _fewer_requests):
-        yield kind(refused, facts, device, arguments)
-    for attempt in _other_copies(around, refused, facts, device, arguments):
+        yield kind(start)
+    for attempt in _other_copies(around, start):
         yield iter([attempt])
-    yield _cards(facts, device, arguments, more_than=arguments.tensor_parallel_size)
+    yield _more_cards(start)
     for other in around.devices:
-        if other.name != device.name:
-            yield _cards(facts, other, arguments, more_than=0)
+        if other.name != start.device.name:
+            yield _cards(replace(start, device=other), more_than=0)
 
 
-def _pairs(
-    refused: Fit,
-    facts: ModelFacts,
-    device: Device,
-    arguments: EngineArguments,
-    around: Around,
-    in_8_bits: Sequence[_Works],
-) -> list[_Works]:
+def _pairs(start: _Refused, around: Around, in_8_bits: Sequence[_Works]) -> list[_Works]:
     """The pair of changes on the same accelerators that gives up least; `in_8_bits`: the pair that is named already.
 
     Pairs that keep the context come first, in this order: another share of the memory and fewer requests at once give
@@ -140,8 +143,7 @@ def _pairs(
     shorten the context, the one that keeps most of it holds.
     """
     copies = partial(_other_copies, around)
-    start = (refused, facts, device, arguments)
-    if not _can_start(copies, *start):
+    if not _can_start(copies, start):
         return []
     for first, second in (
         (_share_of_the_card, _fewer_requests),
@@ -151,51 +153,48 @@ def _pairs(
         (_fewer_requests, copies),
         (_in_8_bits, copies),
     ):
-        for works in _that_start(_both(first, second, *start), refused.version):
+        for works in _that_start(_both(first, second, start), start.result.version):
             return [works]
     shorter = [
         works
         for first in (_share_of_the_card, _fewer_requests, copies)
-        for works in _that_start(_both(first, _shorter, *start), refused.version)
+        for works in _that_start(_both(first, _shorter, start), start.result.version)
     ]
     best = max([*in_8_bits, *shorter], key=_context, default=None)
     return [] if best is None or best in in_8_bits else [best]
 
 
-def _pairs_with_cards(
-    refused: Fit, facts: ModelFacts, device: Device, arguments: EngineArguments, around: Around
-) -> list[_Works]:
+def _pairs_with_cards(start: _Refused, around: Around) -> list[_Works]:
     """More accelerators of the same kind with one more change; the pair that gives up least."""
     for second in (_in_8_bits, partial(_other_copies, around), _shorter):
-        for works in _that_start(_both(_more_cards, second, refused, facts, device, arguments), refused.version):
+        for works in _that_start(_both(_more_cards, second, start), start.result.version):
             return [works]
     return []
 
 
-def _both(
-    first: _Kind, second: _Kind, refused: Fit, facts: ModelFacts, device: Device, arguments: EngineArguments
-) -> Iterator[_Attempt]:
+def _both(first: _Kind, second: _Kind, start: _Refused) -> Iterator[_Attempt]:
     """Attempts that make a change of both kinds."""
-    for one in first(refused, facts, device, arguments):
-        still_refused = fit(one.facts, device, one.arguments, version=refused.version)
-        for other in second(still_refused, one.facts, device, one.arguments):
-            also = one.change[0].lower() + one.change[1:]
+    for attempt in first(start):
+        result = fit(attempt.facts, start.device, attempt.arguments, version=start.result.version)
+        for other in second(_Refused(result, attempt.facts, start.device, attempt.arguments)):
+            also = attempt.change[0].lower() + attempt.change[1:]
             yield replace(other, change=f"{other.change.rstrip('.')}, and {also}")
 
 
-def _can_start(copies: _Kind, refused: Fit, facts: ModelFacts, device: Device, arguments: EngineArguments) -> bool:
+def _can_start(copies: _Kind, start: _Refused) -> bool:
     """Whether a copy of the model starts with all changes at once, which saves trying the pairs where none can work."""
-    of_all = [facts, *(one.facts for one in copies(refused, facts, device, arguments))]
+    device, refused = start.device, start.result
+    of_all = [start.facts, *(copy.facts for copy in copies(start))]
     shares = (None,) if device.family == "cpu" else (_UTILIZATIONS[-1], device.free_share)
     least = replace(
-        arguments,
-        kv_cache_dtype="fp8" if "fp8" in device.kv_cache_dtypes else arguments.kv_cache_dtype,
+        start.arguments,
+        kv_cache_dtype="fp8" if "fp8" in device.kv_cache_dtypes else start.arguments.kv_cache_dtype,
         max_num_seqs=min(_SEQUENCES[-1], refused.resolved.max_num_seqs),
         max_model_len=min(_SHORTEST, refused.max_model_len),
     )
     return any(
-        fit(one, device, replace(least, gpu_memory_utilization=share), version=refused.version).verdict != "refused"
-        for one in of_all
+        fit(copy, device, replace(least, gpu_memory_utilization=share), version=refused.version).verdict != "refused"
+        for copy in of_all
         for share in shares
     )
 
@@ -204,85 +203,67 @@ def _context(works: _Works) -> int:
     return works[1].max_model_len
 
 
-def _in_8_bits(refused: Fit, facts: ModelFacts, device: Device, arguments: EngineArguments) -> Iterator[_Attempt]:
-    if "fp8" in device.kv_cache_dtypes and not refused.resolved.kv_cache_dtype.startswith("fp8"):
-        changed = replace(arguments, kv_cache_dtype="fp8")
-        yield _Attempt("Keep the KV cache in 8 bits.", facts, device, changed)
+def _in_8_bits(start: _Refused) -> Iterator[_Attempt]:
+    if "fp8" in start.device.kv_cache_dtypes and not start.result.resolved.kv_cache_dtype.startswith("fp8"):
+        yield start.change("Keep the KV cache in 8 bits.", kv_cache_dtype="fp8")
 
 
-def _shorter_in_8_bits(
-    refused: Fit, facts: ModelFacts, device: Device, arguments: EngineArguments
-) -> Iterator[_Attempt]:
-    for one in _in_8_bits(refused, facts, device, arguments):
-        yield from _shorter(fit(facts, device, one.arguments, version=refused.version), facts, device, one.arguments)
+def _shorter_in_8_bits(start: _Refused) -> Iterator[_Attempt]:
+    for attempt in _in_8_bits(start):
+        result = fit(start.facts, start.device, attempt.arguments, version=start.result.version)
+        yield from _shorter(replace(start, result=result, arguments=attempt.arguments))
 
 
-def _other_copies(
-    around: Around, refused: Fit, facts: ModelFacts, device: Device, arguments: EngineArguments
-) -> Iterator[_Attempt]:
+def _other_copies(around: Around, start: _Refused) -> Iterator[_Attempt]:
     for variant in around.variants:
-        if variant.name != refused.model:
-            beside = replace(variant, draft=facts.draft)
-            yield _Attempt(f"Choose the model '{variant.name}'.", beside, device, arguments)
+        if variant.name != start.result.model:
+            copy = replace(start, facts=replace(variant, draft=start.facts.draft))
+            yield copy.change(f"Choose the model '{variant.name}'.")
 
 
-def _shorter(refused: Fit, facts: ModelFacts, device: Device, arguments: EngineArguments) -> Iterator[_Attempt]:
+def _shorter(start: _Refused) -> Iterator[_Attempt]:
     """The longest context that starts, in whole blocks."""
-    block = refused.resolved.block_size
-    length = refused.max_context // block * block
-    if _SHORTEST <= length < refused.max_model_len:
-        also = " and keep the KV cache in 8 bits" if arguments.kv_cache_dtype == "fp8" else ""
-        change = f"Shorten the context to {length:,} tokens{also}."
-        yield _Attempt(change, facts, device, replace(arguments, max_model_len=length))
+    block = start.result.resolved.block_size
+    length = start.result.max_context // block * block
+    if _SHORTEST <= length < start.result.max_model_len:
+        also = " and keep the KV cache in 8 bits" if start.arguments.kv_cache_dtype == "fp8" else ""
+        yield start.change(f"Shorten the context to {length:,} tokens{also}.", max_model_len=length)
 
 
-def _more_of_the_card(
-    refused: Fit, facts: ModelFacts, device: Device, arguments: EngineArguments
-) -> Iterator[_Attempt]:
-    if device.family == "cpu":
-        return
-    for share in _UTILIZATIONS:
-        if share > refused.resolved.utilization:
-            changed = replace(arguments, gpu_memory_utilization=share)
-            yield _Attempt(f"Let vLLM take {share:.0%} of the memory.", facts, device, changed)
+def _more_of_the_card(start: _Refused) -> Iterator[_Attempt]:
+    for share in () if start.device.family == "cpu" else _UTILIZATIONS:
+        if share > start.result.resolved.utilization:
+            yield start.change(f"Let vLLM take {share:.0%} of the memory.", gpu_memory_utilization=share)
 
 
-def _less_of_the_card(
-    refused: Fit, facts: ModelFacts, device: Device, arguments: EngineArguments
-) -> Iterator[_Attempt]:
+def _less_of_the_card(start: _Refused) -> Iterator[_Attempt]:
     """The largest share of the memory that is surely free, if the requested share is more than that."""
-    share = device.free_share
-    if device.family != "cpu" and share < refused.resolved.utilization:
-        changed = replace(arguments, gpu_memory_utilization=share)
-        yield _Attempt(f"Let vLLM take {share:.0%} of the memory: more may not be free.", facts, device, changed)
+    share = start.device.free_share
+    if start.device.family != "cpu" and share < start.result.resolved.utilization:
+        told = f"Let vLLM take {share:.0%} of the memory: more may not be free."
+        yield start.change(told, gpu_memory_utilization=share)
 
 
-def _share_of_the_card(
-    refused: Fit, facts: ModelFacts, device: Device, arguments: EngineArguments
-) -> Iterator[_Attempt]:
-    yield from chain(
-        _more_of_the_card(refused, facts, device, arguments), _less_of_the_card(refused, facts, device, arguments)
-    )
+def _share_of_the_card(start: _Refused) -> Iterator[_Attempt]:
+    yield from chain(_more_of_the_card(start), _less_of_the_card(start))
 
 
-def _fewer_requests(refused: Fit, facts: ModelFacts, device: Device, arguments: EngineArguments) -> Iterator[_Attempt]:
+def _fewer_requests(start: _Refused) -> Iterator[_Attempt]:
     for most in _SEQUENCES:
-        if most < refused.resolved.max_num_seqs:
-            changed = replace(arguments, max_num_seqs=most)
-            yield _Attempt(f"Compute at most {most} requests at once.", facts, device, changed)
+        if most < start.result.resolved.max_num_seqs:
+            yield start.change(f"Compute at most {most} requests at once.", max_num_seqs=most)
 
 
-def _more_cards(_refused: Fit, facts: ModelFacts, device: Device, arguments: EngineArguments) -> Iterator[_Attempt]:
-    yield from _cards(facts, device, arguments, more_than=arguments.tensor_parallel_size)
+def _more_cards(start: _Refused) -> Iterator[_Attempt]:
+    yield from _cards(start, more_than=start.arguments.tensor_parallel_size)
 
 
-def _cards(facts: ModelFacts, device: Device, arguments: EngineArguments, *, more_than: int) -> Iterator[_Attempt]:
+def _cards(start: _Refused, *, more_than: int) -> Iterator[_Attempt]:
     """More ranks of tensor parallelism, on one kind of accelerator."""
-    dtype = arguments.kv_cache_dtype
+    device = start.device
     for count in device.counts or _COUNTS:
-        if count > more_than and dtype in ("auto", *device.kv_cache_dtypes):
-            changed = replace(arguments, tensor_parallel_size=count)
-            yield _Attempt(f"Use {count} x {device.title}.", facts, device, changed)
+        if count > more_than and start.arguments.kv_cache_dtype in ("auto", *device.kv_cache_dtypes):
+            yield start.change(f"Use {count} x {device.title}.", tensor_parallel_size=count)
 
 
 _OPTIONS = (
