@@ -9,8 +9,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from neuroscale.models.registry import removed, version
-from neuroscale.models.supported_architectures import supported
+from neuroscale.models.registry import removed, supported, version
 
 FILE = Path(__file__).resolve().parent.parent / "docs" / "models.md"
 _START = """# Models

@@ -10,8 +10,7 @@ import model_reference
 from neuroscale.core.errors import InputError
 from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.models.config import read_config
-from neuroscale.models.registry import removed, version
-from neuroscale.models.supported_architectures import supported
+from neuroscale.models.registry import removed, supported, version
 from neuroscale.vllm.known_arguments import load
 from oracle_configs import FULL, TINY
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from neuroscale.planning.override_shortfalls import unmet_demands
 from neuroscale.planning.planner import plan
-from neuroscale.planning.production import unmet_demands
 from plan_factory import make_request
 from platform_repository import CATALOG, SETTINGS
 

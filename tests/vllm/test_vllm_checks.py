@@ -137,8 +137,8 @@ def test_every_parser_that_is_told_of_a_family_is_one_of_vllms() -> None:
     from neuroscale.vllm import model_rules
 
     snapshot = load(VERSION)
-    assert set(model_rules._TOOLS) <= snapshot.tool_parsers
-    assert set(model_rules._REASONING) <= snapshot.reasoning_parsers
+    assert set(model_rules.TOOLS) <= snapshot.tool_parsers
+    assert set(model_rules.REASONING) <= snapshot.reasoning_parsers
     assert TOOLS.get("hermes") is REASONING.get("nothing") is None
 
 

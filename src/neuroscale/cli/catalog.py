@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from neuroscale.catalog import Catalog
     from neuroscale.catalog.model_lookup import FoundModel
     from neuroscale.catalog.settings import Settings
-    from neuroscale.planning.model_fit import AcceleratorFit
+    from neuroscale.planning.rejected_choices import AcceleratorFit
     from neuroscale.repo.snapshot import Snapshot
 
 
@@ -169,7 +169,7 @@ def _make(
     from neuroscale.catalog.new_entry import entry_path, entry_text, entry_values
     from neuroscale.catalog.settings import load_settings
     from neuroscale.core.yaml_io import decode, read_mapping
-    from neuroscale.planning.model_fit import fits_of
+    from neuroscale.planning.rejected_choices import fits_of
     from neuroscale.rendering.scaffolder.form import with_models
     from neuroscale.rendering.scaffolder.template import load_template
     from neuroscale.repo.layout import CATALOG

@@ -27,8 +27,8 @@ def new_service(answers: Path | None, repository: Path | None, *, interactive: b
     from neuroscale.cli.form_answers import ask, check_source, read_answers
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.core.printable import terminal
+    from neuroscale.planning.override_shortfalls import unmet_demands
     from neuroscale.planning.plan import load_plan
-    from neuroscale.planning.production import unmet_demands
     from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError
     from neuroscale.rendering.service_folder import scaffold
     from neuroscale.repo.layout import PLAN_FILE

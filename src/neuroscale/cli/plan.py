@@ -67,8 +67,8 @@ def show_plan(
     """Show what the platform decides for a request: accelerator, memory, flags, price. Exit status 1: refused, or the
     cluster has no room for it now."""
     from neuroscale.cli.open_repository import open_repository
+    from neuroscale.planning.override_shortfalls import unmet_demands
     from neuroscale.planning.planner import plan
-    from neuroscale.planning.production import unmet_demands
 
     opened = open_repository(repository)
     asked = opened.read_request(request)

@@ -326,54 +326,46 @@ def _replicas(case: Case, capacity: int) -> Replicas:
 def _unsupported(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: int) -> list[Failure]:
     model, facts = case.model, case.model.facts
     quantization = model.checkpoint.quantization
-    failures = []
-
-    def against(kind: Literal["support", "context"], sentence: str) -> None:
-        failures.append(Failure(kind, sentence))
-
+    support, context = [], []
     if accelerator.name not in case.environment.accelerators:
-        against(
-            "support",
+        support.append(
             f"The environment {case.environment_name} does not offer {accelerator.title}; it offers "
-            f"{', '.join(case.environment.accelerators)}.",
+            f"{', '.join(case.environment.accelerators)}."
         )
     if count not in accelerator.counts:
         offered = ", ".join(map(str, accelerator.counts))
-        against("support", f"A pod can hold {offered} of {accelerator.title}, not {count}.")
+        support.append(f"A pod can hold {offered} of {accelerator.title}, not {count}.")
     if accelerator.family not in model.serving.families:
-        against("support", f"{model.name} is not known to run on {accelerator.title} under vLLM {runtime.version}.")
+        support.append(f"{model.name} is not known to run on {accelerator.title} under vLLM {runtime.version}.")
     if quantization not in accelerator.quantizations:
         what = "16-bit" if quantization == "none" else quantization
-        against("support", f"{accelerator.title} cannot serve {what} weights under vLLM {runtime.version}.")
+        support.append(f"{accelerator.title} cannot serve {what} weights under vLLM {runtime.version}.")
     if model.checkpoint.dtype not in accelerator.dtypes:
-        against(
-            "support",
+        support.append(
             f"{accelerator.title} computes no {model.checkpoint.dtype}, in which {model.name} is stored: vLLM does not "
-            "start with it.",
+            "start with it."
         )
     if not model_source(model, case.environment) or (model.weights.kind == "hub" and not case.environment.models.hub):
         origin = "the Hugging Face hub" if model.weights.kind == "hub" else "a model store of the organisation's own"
-        against("support", f"{model.name} comes from {origin}, which the environment {case.environment_name} lacks.")
+        support.append(f"{model.name} comes from {origin}, which the environment {case.environment_name} lacks.")
     minimum = model.serving.minimum_vllm_version
     if minimum and _version(minimum) > _version(runtime.version):
-        against("support", f"{model.name} needs vLLM {minimum}; the runtime {runtime.name} has {runtime.version}.")
+        support.append(f"{model.name} needs vLLM {minimum}; the runtime {runtime.name} has {runtime.version}.")
     group = model.checkpoint.quantization_group_size
     if group and facts.intermediate_size % (group * count):
-        against(
-            "support",
+        support.append(
             f"The MLP of {model.name} ({facts.intermediate_size} wide, quantised in groups of {group}) cannot be "
-            f"split over {count} ranks.",
+            f"split over {count} ranks."
         )
     longest = facts.max_position_embeddings
     if "max_model_len" in case.overrides and case.max_model_len < case.asked_tokens:
-        against("context", too_short(case.max_model_len, case.asked_tokens, case.wanted_model_len, longest))
+        context.append(too_short(case.max_model_len, case.asked_tokens, case.wanted_model_len, longest))
     if (needed := max(case.max_model_len, case.asked_tokens)) > longest:
-        against(
-            "context",
+        context.append(
             f"A request may be {needed} tokens long (prompt, answer and chat template); {model.name} reads at most "
-            f"{longest}.",
+            f"{longest}."
         )
-    return failures
+    return [*(Failure("support", each) for each in support), *(Failure("context", each) for each in context)]
 
 
 def _too_small(

@@ -257,22 +257,18 @@ class _Judgement:
     def _memory(self, model: KnownModel, place: KnownPlace, faults: Sequence[Fault], unread: bool) -> Fit:
         arguments = with_variables(self._arguments(place).in_range(), self.command.environment)
         result = fit(model.facts, place.device, arguments, version=self.parsed.asked or self.parsed.version)
-        self.fitted = True
+        old = unjudged(model.facts, place.device, arguments, result.version)
+        self.fitted = not old
         missing = uncounted(model.facts, arguments)
         size = self._place_of("max_model_len", "gpu_memory_utilization", "model")
-        if old := unjudged(model.facts, place.device, arguments, result.version):
+        if old:
             self._not_judged(("image",), f"whether it fits cannot be judged: {old}", "Pin a later release.")
         elif result.verdict == "refused":
             if result.memory_gib.free < 0 or not any(fault.refused for fault in faults):
                 decides = result.reasons[: max(1, len(result.against) + (result.memory_gib.free < 0))]
                 told = " ".join([*decides, *(one for one in result.reasons if one.startswith("Close"))])
-                self._say(
-                    "does-not-fit",
-                    size,
-                    told,
-                    self._known.nearest(result, model, place, arguments, self.environment),
-                    notice=unread,
-                )
+                fix = self._known.nearest(result, model, place, arguments, self.environment)
+                self._say("does-not-fit", size, told, fix, notice=unread)
         elif result.verdict == "tight":
             told = next((text for text in result.reasons if text.startswith("Tight")), result.reasons[0])
             told = f"{model.entry.name} on {place.device.name}. {told}"

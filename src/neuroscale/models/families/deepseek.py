@@ -122,15 +122,7 @@ def kimi_linear(c: Keys) -> Decoder:
         raise c.problem("linear_attn_config", "is missing, so that the kind of each layer is not known")
     if delta.flag("use_full_rank_gate"):
         raise delta.problem("use_full_rank_gate", "is a part of Kimi K3, which is not planned", _MEASURE)
-    latent = LatentAttention(
-        c.shape("num_attention_heads", high=2**16),
-        rank=c.integer("kv_lora_rank", high=2**20),
-        rope_dim=c.integer("qk_rope_head_dim", high=2**16),
-        nope_dim=c.integer("qk_nope_head_dim", high=2**16),
-        value_dim=c.integer("v_head_dim", high=2**16),
-        query_rank=None,
-        turned=False,
-    )
+    latent = _latent_attention(c, query_rank=None, turned=False)
     mixer = KimiDelta(
         delta.integer("num_heads", high=2**16),
         delta.integer("head_dim", high=2**16),
@@ -187,17 +179,21 @@ def glm4_moe_lite(c: Keys) -> Decoder:
     return _latent_moe(c)
 
 
-def _latent_moe(c: Keys) -> Decoder:
-    heads = c.shape("num_attention_heads", high=2**16)
-    plain = LatentAttention(
-        heads,
+def _latent_attention(c: Keys, *, query_rank: int | None, turned: bool = True, bias: bool = False) -> LatentAttention:
+    return LatentAttention(
+        c.shape("num_attention_heads", high=2**16),
         rank=c.integer("kv_lora_rank", high=2**20),
         rope_dim=c.integer("qk_rope_head_dim", high=2**16),
         nope_dim=c.integer("qk_nope_head_dim", high=2**16),
         value_dim=c.integer("v_head_dim", high=2**16),
-        query_rank=c.optional("q_lora_rank", high=2**20),
-        bias=c.flag("attention_bias"),
+        query_rank=query_rank,
+        bias=bias,
+        turned=turned,
     )
+
+
+def _latent_moe(c: Keys) -> Decoder:
+    plain = _latent_attention(c, query_rank=c.optional("q_lora_rank", high=2**20), bias=c.flag("attention_bias"))
     indexed = _indexed(c, plain)
     attentions = [indexed if own else plain for own in _own_indexers(c)]
     count = routed_experts(c)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from neuroscale.core.errors import InputError
 from neuroscale.core.units import GIB
-from neuroscale.models.cache_bytes import bytes_per_token
 from neuroscale.models.facts import CacheLayers, ModelFacts
 from neuroscale.models.hf_overrides import with_overrides
 from neuroscale.planning.fit.argument_defaults import resolve
@@ -23,12 +22,13 @@ from neuroscale.planning.fit.confidence import (
     unknown_need,
     untried_share,
 )
-from neuroscale.planning.fit.device import CONTEXT_GIB, SMALL_CARD_GIB, Device, served_dtype
+from neuroscale.planning.fit.device import CONTEXT_GIB, SMALL_CARD_GIB, Device
 from neuroscale.planning.fit.drafts import draft_apart, shape_of
 from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, Pool, is_compressed, packed_pool, pool
 from neuroscale.planning.fit.messages import explained, log_lines
 from neuroscale.planning.fit.overhead import Overhead, overhead, runner
 from neuroscale.planning.fit.result import Closeness, Fit, Resolved, Verdict, memory_of
+from neuroscale.planning.fit.states import token_bytes
 from neuroscale.planning.fit.support import too_long, unsupported
 from neuroscale.planning.fit.versions import PINNED, Behaviour, behaviour
 from neuroscale.planning.fit.weights import RankWeights, predicts, rank_weights, uncounted
@@ -221,17 +221,10 @@ def printed_tokens(blocks: Pool, available: int, concurrency: float, resolved: R
 
 
 def _spec(facts: ModelFacts, kind: CacheLayers, arguments: EngineArguments, resolved: Resolved) -> LayerSpec:
-    size = bytes_per_token(
-        kind,
-        resolved.kv_cache_dtype,
-        ranks=arguments.tensor_parallel_size,
-        model_dtype=served_dtype(facts, arguments),
-        model_layers=facts.num_layers,
-    )
     return LayerSpec(
         kind=kind.kind,
         block_size=resolved.block_size,
-        bytes_per_token=size,
+        bytes_per_token=token_bytes(facts, kind, resolved.kv_cache_dtype, arguments),
         window=kind.window,
         shards=arguments.decode_context_parallel_size,
         shape=shape_of(kind, arguments.tensor_parallel_size),
