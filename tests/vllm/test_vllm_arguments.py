@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from comparisons import ALL, VLLM_ARGUMENTS
 from examples import examples
 from neuroscale.local.model_server import ModelServer
-from neuroscale.vllm.arguments import REMOVED, ArgumentProblem, Parsed, parse_arguments
+from neuroscale.vllm.arguments import REMOVED, REMOVED_FLAGS, ArgumentProblem, Parsed, parse_arguments
 from neuroscale.vllm.known_arguments import Argument, load, nearest, versions
 
 ROOT = Path(__file__).parents[2]
@@ -90,17 +90,17 @@ def test_spellings_and_numbers_are_vllms(line: str, name: str, value: Any) -> No
 
 @pytest.mark.parametrize("flag", sorted(REMOVED))
 def test_a_removed_argument_is_named_with_what_to_write_instead(flag: str) -> None:
-    problem = only(parse(f"m {flag} 4 --max-num-seqs=2" if REMOVED[flag].takes_value else f"m {flag} --max-num-seqs=2"))
+    problem = only(parse(f"m {flag} --max-num-seqs=2" if flag in REMOVED_FLAGS else f"m {flag} 4 --max-num-seqs=2"))
     assert (problem.kind, problem.word, problem.place) == ("removed", flag, 1)
-    assert problem.fix == REMOVED[flag].instead
+    assert problem.fix == REMOVED[flag]
 
 
 def test_what_is_to_be_written_instead_of_a_removed_argument_exists() -> None:
     snapshot = load(versions()[-1])
     spellings = {option for argument in snapshot.arguments.values() for option in argument.options}
-    for flag, removed in REMOVED.items():
+    for flag, instead in REMOVED.items():
         assert flag not in spellings
-        for named in re.findall(r"--[a-z0-9-]+", removed.instead):
+        for named in re.findall(r"--[a-z0-9-]+", instead):
             assert named in spellings, f"{flag}: {named}"
 
 

@@ -20,11 +20,9 @@ _MOST_NODES = 1000
 
 
 def find_accelerator(pod: Pod, catalog: Catalog, usual: Sequence[str]) -> tuple[str, int]:
-    """The accelerator's name and how many of it one pod asks for; ("", 0) for a pod without one.
-
-    `usual`: the accelerators of the environment; a pod that selects no nodes means one of them. Raises ValueError with
-    the reason if the catalog cannot decide which accelerator it is.
-    """
+    """The accelerator's name and how many of it one pod asks for; ("", 0) for a pod without one. `usual`: the
+    accelerators of the environment; a pod that selects no nodes means one of them. Raises ValueError with the reason if
+    the catalog cannot decide which accelerator it is."""
     if pod.claims:
         raise ValueError("it asks for devices by resource claims")
     if not pod.devices:
@@ -136,19 +134,15 @@ _OTHER_NAMES = re.compile(
 """Labels that distinguish cards and that the catalog does not use."""
 _DESCRIBING = re.compile(r"sxm\d*|pcie|hbm\d+e?|blackwell|server|edition")
 """Parts of a product's name that do not make it another card."""
-_NEAR = 0.08
-"""How far the memory in NVIDIA's label may be from the usable memory in the catalog, as a share."""
+_NEAR = 0.08  # how far the memory in NVIDIA's label may be from the usable memory in the catalog, as a share
 
-_Rule = tuple[str, str, tuple[str, ...]]
-"""A label, an operator as in node affinity, and the values."""
+_Rule = tuple[str, str, tuple[str, ...]]  # A label, an operator as in node affinity, and the values
 
 
 def named_cards(pod: Pod, spec: Mapping[str, Any] | None, accelerators: Iterable[Accelerator]) -> Pod:
-    """A pod that names its card by NVIDIA's label, rewritten to the catalog's labels.
-
-    `spec`: the pod's spec, if it is at hand. Raises ValueError if the labels ask for a part of a card, contradict each
-    other, or name a card in a way that the catalog does not know.
-    """
+    """A pod that names its card by NVIDIA's label, rewritten to the catalog's labels. `spec`: the pod's spec, if it is
+    at hand. Raises ValueError if the labels ask for a part of a card, contradict each other, or name a card in a way
+    that the catalog does not know."""
     cards = list(accelerators)
     rules = [*(_rules(spec) if spec is not None else ()), *_plain(pod.nodes)]
     _refuse_parts(rules, pod.nodes, cards)

@@ -113,11 +113,9 @@ def component_spec(component: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_workers(head: Pod, worker_spec: Mapping[str, Any], *, staged: bool = False) -> tuple[Pod, Pod, int]:
-    """Head pod, worker pod and the number of workers of a predictor on several nodes.
-
-    The accelerators of all nodes together are tensor times pipeline parallel size. `staged`: each node is a stage of
-    the pipeline. Raises ValueError if the manifest does not give the sizes: a runtime may then set others.
-    """
+    """Head pod, worker pod and the number of workers of a predictor on several nodes. The accelerators of all nodes
+    together are tensor times pipeline parallel size. `staged`: each node is a stage of the pipeline. Raises ValueError
+    if the manifest does not give the sizes: a runtime may then set others."""
     sizes = [worker_spec.get("tensorParallelSize"), worker_spec.get("pipelineParallelSize")]
     if None in sizes:
         raise ValueError("its runtime sets tensorParallelSize or pipelineParallelSize")

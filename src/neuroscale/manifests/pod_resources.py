@@ -21,11 +21,9 @@ _EXACT = Context(prec=120, Emax=5000, Emin=-5000)
 
 
 def quantity(value: Any) -> Decimal:
-    """The amount in base units: cores, bytes, pieces.
-
-    As in Kubernetes, a fraction finer than a billionth is rounded up, and an amount above 2^63-1 becomes 2^63-1. Raises
-    ValueError for a value that is not a quantity, and for a negative one, which no pod can ask for.
-    """
+    """The amount in base units: cores, bytes, pieces. As in Kubernetes, a fraction finer than a billionth is rounded
+    up, and an amount above 2^63-1 becomes 2^63-1. Raises ValueError for a value that is not a quantity, and for a
+    negative one, which no pod can ask for."""
     # A number of YAML or JSON is read by its shortest spelling, as the file has it.
     text = repr(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
     match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None

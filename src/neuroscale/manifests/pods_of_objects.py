@@ -177,11 +177,9 @@ class ObjectPods:
 
 
 def pods_of_objects(objects: Iterable[Object], runtimes: Iterable[Object] = ()) -> list[ObjectPods]:
-    """The pods of each object; Lists are expanded before. Unknown pods are named, never left out.
-
-    `objects` are all objects of a run: an autoscaler among them bounds the workload that it scales, and serving
-    runtimes among them win over the other known `runtimes`. An InferenceService is read as KServe's release 0.20 does.
-    """
+    """The pods of each object; Lists are expanded before. Unknown pods are named, never left out. `objects` are all
+    objects of a run: an autoscaler among them bounds the workload that it scales, and serving runtimes among them win
+    over the other known `runtimes`. An InferenceService is read as KServe's release 0.20 does."""
     given = list(objects)
     known = known_runtimes(chain(runtimes, given))
     autoscalers: list[tuple[Object, Autoscaler]] = []

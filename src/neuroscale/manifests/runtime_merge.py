@@ -52,11 +52,9 @@ _SERVER_TYPES = {
 
 
 def models_of(predictor: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The keys under which a predictor describes its model, each with the model that KServe reads from it.
-
-    The first is the one that runs: KServe's `setPredictorModelDefaults` (`pkg/apis/serving/v1beta1/
-    inference_service_defaults.go`) writes a format's own description over `model`.
-    """
+    """The keys under which a predictor describes its model, each with the model that KServe reads from it. The first is
+    the one that runs: KServe's `setPredictorModelDefaults` (`pkg/apis/serving/v1beta1/ inference_service_defaults.go`)
+    writes a format's own description over `model`."""
     for key in sorted(SERVERS, key=lambda one: one == "model"):
         if predictor.get(key) is not None:
             model = mapping(predictor[key], key)
@@ -111,11 +109,9 @@ def runtime_annotations(runtime: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def merged_worker(workers: Mapping[str, Any], runtime: Mapping[str, Any] | None) -> tuple[dict[str, Any], bool]:
-    """The worker's spec of a predictor on several nodes with both sizes, and whether each node is a pipeline stage.
-
-    If the runtime is unknown, or describes no workers (KServe makes none then), the spec is the service's own.
-    Raises ValueError.
-    """
+    """The worker's spec of a predictor on several nodes with both sizes, and whether each node is a pipeline stage. If
+    the runtime is unknown, or describes no workers (KServe makes none then), the spec is the service's own. Raises
+    ValueError."""
     described = mapping(mapping((runtime or {}).get("spec"), "spec").get("workerSpec"), "workerSpec")
     if not described:
         return dict(workers), False

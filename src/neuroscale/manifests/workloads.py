@@ -61,11 +61,9 @@ NO_BOUND = "nothing bounds its replicas; the highest cost counts only the fewest
 
 
 def read_workloads(objects: Iterable[Object], runtimes: Iterable[Object] = ()) -> Workloads:
-    """The workloads in the objects of one service; each has a kind and a name, and Lists are expanded.
-
-    `runtimes`: serving runtimes that are known beside those among the objects. Parts that cannot be counted are named,
-    never left out.
-    """
+    """The workloads in the objects of one service; each has a kind and a name, and Lists are expanded. `runtimes`:
+    serving runtimes that are known beside those among the objects. Parts that cannot be counted are named, never left
+    out."""
     workloads: list[Workload] = []
     unpriced: list[Unpriced] = []
     for one in pods_of_objects(objects, runtimes):

@@ -19,12 +19,9 @@ def state_bytes(
     ranks: int = 1,
     speculative_tokens: int = 0,
 ) -> int:
-    """Bytes of one layer's state of one request, on one of `ranks` ranks of tensor parallelism.
-
-    `dtype`: the dtype of the convolution's inputs; `recurrent_dtype`: the dtype of the matrices (auto: the model's
-    choice, or else the same dtype). `speculative_tokens`: the guessed tokens that a step checks; the convolution keeps
-    their inputs, too.
-    """
+    """Bytes of one layer's state of one request, on one of `ranks` ranks of tensor parallelism. `dtype`: the dtype of
+    the convolution's inputs; `recurrent_dtype`: the dtype of the matrices (auto: the model's choice, or else the same
+    dtype). `speculative_tokens`: the guessed tokens that a step checks; the convolution keeps their inputs, too."""
     if recurrent_dtype == "auto":
         recurrent_dtype = kind.dtype or dtype
     # Mamba keeps no inputs of guessed tokens; LFM2's layers do, and vLLM makes their pages without (models/lfm2.py).
@@ -63,11 +60,9 @@ _PACKED = {
 _EDGES = 4
 """The number of layers (the first two and the last two) that keep the model's dtype where the others are packed."""
 
-_SCALE = 4
-"""Bytes of the scale that vLLM keeps for each head of each token (v1/attention/backends/triton_attn.py)."""
+_SCALE = 4  # bytes of the scale that vLLM keeps for each head of each token (v1/attention/backends/triton_attn.py)
 
-_INDEXED = 128
-"""Values of an indexer's key that share a scale (`Indexer` of model_executor/models/deepseek_v2.py)."""
+_INDEXED = 128  # values of an indexer's key that share a scale (`Indexer` of model_executor/models/deepseek_v2.py)
 
 SPARSE_CACHE, _SPARSE_ROW = "fp8_ds_mla", 656
 """The 8-bit format of sparse latent attention, and its bytes of a token, whatever the rank (`get_kv_cache_spec` of

@@ -45,8 +45,7 @@ _WINDOWS_APART = ("gemma3", "gemma3_text", "gemma3n", "gemma3n_text", "gemma4", 
 """Model types whose windowed layers have a table of their own, with another base and without scaling."""
 _TURNED_PART = {"qwen3_next": 0.25, "qwen3_5_text": 0.25, "qwen3_5_moe_text": 0.25}
 """The default share of a head that is rotated, from the classes of these model types in transformers."""
-_STRETCHED = ("linear",)
-"""Scalings whose tables have as many rows as the positions times their factor."""
+_STRETCHED = ("linear",)  # scalings whose tables have as many rows as the positions times their factor
 _FROM_THE_ORIGINAL = ("yarn", "deepseek_yarn")
 """Scalings whose tables have as many rows as the positions of the first training times their factor."""
 

@@ -76,13 +76,9 @@ def parse_config(text: str | bytes, where: str) -> dict[str, Any]:
 
 
 class Keys:
-    """One object of a config.json, with the defaults of its model type's class in transformers.
-
-    `where` names the file in messages, and `path` the place of this object in the file. A key with the value null
-    counts as written: it hides the default.
-
-    `asked`: the names that were looked up so far, by the path of their object; all sections share it.
-    """
+    """One object of a config.json, with the defaults of its model type's class in transformers. `where` names the file
+    in messages, and `path` the place of this object in the file. A key with the value null counts as written: it hides
+    the default. `asked`: the names that were looked up so far, by the path of their object; all sections share it."""
 
     def __init__(
         self,

@@ -29,13 +29,10 @@ _HEADS: Mapping[str, frozenset[str]] = {
         }
     ),
 }
-_SPECULATORS = "speculators_model_type"
-"""The key by which files of the speculators library name the method."""
+_SPECULATORS = "speculators_model_type"  # the key by which files of the speculators library name the method
 _QWEN3 = "Eagle3Qwen3ForCausalLM"
-_STATES_READ = 3
-"""Layers of the model whose outputs an EAGLE-3 head reads, if its file does not number them."""
-_NAME_WIDTH = 8
-"""Bytes of the number of a token, in the table from the head's vocabulary to the model's."""
+_STATES_READ = 3  # layers of the model whose outputs an EAGLE-3 head reads, if its file does not number them
+_NAME_WIDTH = 8  # bytes of the number of a token, in the table from the head's vocabulary to the model's
 
 
 def draft_of(facts: ModelFacts, target: ModelFacts, method: DraftMethod) -> ModelFacts | None:

@@ -61,11 +61,9 @@ def kv_group(layers: CacheLayers) -> dict[str, Any]:
 
 
 def state_group(layers: StateLayers, dtype: Dtype) -> dict[str, Any]:
-    """A group of layers with the same state; `bytes_per_request` is of all of them together.
-
-    It counts one copy of the state on one accelerator, if no argument of vLLM asks for another dtype. vLLM keeps two or
-    three copies while it caches prefixes.
-    """
+    """A group of layers with the same state; `bytes_per_request` is of all of them together. It counts one copy of the
+    state on one accelerator, if no argument of vLLM asks for another dtype. vLLM keeps two or three copies while it
+    caches prefixes."""
     return {
         "kind": layers.kind,
         "layers": layers.layers,

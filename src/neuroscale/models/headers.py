@@ -45,8 +45,7 @@ class Header:
     name: str
     dtype: str
     shape: tuple[int, ...]
-    size: int
-    """In bytes."""
+    size: int  # in bytes
 
 
 def folder_headers(folder: Path) -> list[Header] | None:

@@ -92,11 +92,9 @@ _FLOAT = 4
 
 
 def page_of(kind: CacheLayers) -> tuple[int, int]:
-    """The tokens of a block of one layer's cache, and the bytes of its page, in the format that FlashMLA reads.
-
-    Source: `get_kv_cache_spec` in models/deepseek_v4/attention.py and compressor.py, and in
-    v1/attention/backends/mla/sparse_swa.py of vLLM 0.32.
-    """
+    """The tokens of a block of one layer's cache, and the bytes of its page, in the format that FlashMLA reads. Source:
+    `get_kv_cache_spec` in models/deepseek_v4/attention.py and compressor.py, and in
+    v1/attention/backends/mla/sparse_swa.py of vLLM 0.32."""
     if kind.kind == "latent_window":
         return _WINDOW_BLOCK, _aligned(_WINDOW_BLOCK * _ROW)
     if kind.kind == "compressor":
@@ -169,10 +167,8 @@ class GatedDelta:
 @dataclass(frozen=True)
 class Mamba2:
     """Mamba-2: `heads` matrices of `head_dim` x `state` values; the heads of each of `groups` share inputs and outputs.
-
     `inner`: values of a token inside the block. `bias`: the two matrices have biases; `conv_bias`: the convolution has
-    one. `norm`: the output has a norm. `dtype`: as in `StateLayers`.
-    """
+    one. `norm`: the output has a norm. `dtype`: as in `StateLayers`."""
 
     inner: int
     heads: int

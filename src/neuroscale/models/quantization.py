@@ -45,15 +45,12 @@ class Scheme:
     experts_only: bool = False  # only routed experts are converted
     towers: bool = False  # the towers for images and sound are converted, too
     kv_cache: Literal["fp8", "nvfp4"] | None = None
-    facts: Quantization | None = None
-    """The quantisation of most of the weights."""
+    facts: Quantization | None = None  # the quantisation of most of the weights
 
     def groups(self, numbers: Sequence[int]) -> list[list[int]]:
-        """The numbers of similar layers in groups, of which each pattern names all layers or none.
-
-        Patterns name a layer by a part of their own (`layers.3.mlp`) or by a last part (`layers.3*`: 3 and 30 to 39).
-        After any other pattern with digits, such as an expression, each layer is a group of its own.
-        """
+        """The numbers of similar layers in groups, of which each pattern names all layers or none. Patterns name a
+        layer by a part of their own (`layers.3.mlp`) or by a last part (`layers.3*`: 3 and 30 to 39). After any other
+        pattern with digits, such as an expression, each layer is a group of its own."""
         if self._naming is None:
             return [[number] for number in numbers]
         found: dict[frozenset[_Naming], list[int]] = {}

@@ -56,8 +56,7 @@ def _snapshot() -> Mapping[str, Any]:
 
 
 _NAMED = dict.fromkeys(("IQuestCoderForCausalLM", "InternLM3ForCausalLM", "LLaMAForCausalLM"), "llama")
-_NAMED["PhiMoEForCausalLM"] = "phimoe"
-"""The families of architectures of which the registry knows no model type."""
+_NAMED["PhiMoEForCausalLM"] = "phimoe"  # the families of architectures of which the registry knows no model type
 
 
 def of_architecture(name: str) -> str | None:

@@ -100,12 +100,9 @@ def group_by_name(name: str, layers: int) -> Group:
 
 
 class Weight(NamedTuple):
-    """`copies` tensors of one shape in one place of a checkpoint.
-
-    `name`: as in the checkpoint, with the layer's number; `{}` stands for the number of an expert. `linear`: a matrix
-    that quantisation methods convert. Experts that a checkpoint fuses into one tensor count one by one.
-    `full_precision`: as in `Tensor`.
-    """
+    """`copies` tensors of one shape in one place of a checkpoint. `name`: as in the checkpoint, with the layer's
+    number; `{}` stands for the number of an expert. `linear`: a matrix that quantisation methods convert. Experts that
+    a checkpoint fuses into one tensor count one by one. `full_precision`: as in `Tensor`."""
 
     name: str
     group: Group
@@ -162,11 +159,9 @@ class Weights:
         convert: bool = True,
         full_precision: bool = False,
     ) -> None:
-        """Adds a matrix from `width[0]` to `width[1]` values, stored as (out, in), and its bias.
-
-        `bias_sharding`: the sharding of the bias if it differs from the matrix's, as after a `RowParallelLinear`.
-        `convert`: false for a matrix that vLLM's layers never quantise. `full_precision`: as in `Tensor`.
-        """
+        """Adds a matrix from `width[0]` to `width[1]` values, stored as (out, in), and its bias. `bias_sharding`: the
+        sharding of the bias if it differs from the matrix's, as after a `RowParallelLinear`. `convert`: false for a
+        matrix that vLLM's layers never quantise. `full_precision`: as in `Tensor`."""
         into, out = width
         self.all.append(Weight(f"{name}.weight", group, (out, into), sharding, convert, copies, full_precision))
         if bias:

@@ -123,19 +123,13 @@ class Candidate:
     utilization: float | None
     batched_tokens: int
     memory: Memory
-    band_gib: float
-    """How far the estimate of the free memory may be off, in GiB."""
+    band_gib: float  # how far the estimate of the free memory may be off, in GiB
     weights_basis: WeightsBasis
-    doubts: tuple[Doubt, ...]
-    """The reasons why the figures of the memory may be wrong."""
-    sequences: int
-    """Requests that a replica computes at once: `--max-num-seqs`."""
-    held: int
-    """The requests that the memory is planned for: one of full length, and the others of typical length."""
-    capacity: int
-    """Requests of full length that a replica holds at once."""
-    typical_capacity: int
-    """Requests that a replica holds at once when one is of full length and the others are typical."""
+    doubts: tuple[Doubt, ...]  # the reasons why the figures of the memory may be wrong
+    sequences: int  # requests that a replica computes at once: `--max-num-seqs`
+    held: int  # the requests that the memory is planned for: one of full length, and the others of typical length
+    capacity: int  # requests of full length that a replica holds at once
+    typical_capacity: int  # requests that a replica holds at once when one is of full length and the others are typical
     replicas: Replicas
     speed: Speed
     resources: Resources

@@ -17,11 +17,9 @@ from neuroscale.planning.vllm_flags import architecture
 
 
 def confidence(candidate: Candidate) -> Confidence:
-    """How far the memory, the price and the speed rest on published or measured figures.
-
-    It is at most the memory engine's (`planning/fit/confidence.py`), which `neuroscale fit` shows for the same command.
-    Medium also: the weights are the files' bytes or counted, or a price or the speed is unknown.
-    """
+    """How far the memory, the price and the speed rest on published or measured figures. It is at most the memory
+    engine's (`planning/fit/confidence.py`), which `neuroscale fit` shows for the same command. Medium also: the weights
+    are the files' bytes or counted, or a price or the speed is unknown."""
     found = confidence_of(candidate.doubts)
     known = candidate.weights_basis == "measured" and candidate.price is not None
     return found if found != "high" or (known and candidate.speed.ttft_seconds is not None) else "medium"
@@ -59,11 +57,8 @@ class Choice:
 
 def choose(case: Case) -> Choice:
     """The choice for a case: the cheapest that works; if the environment asks for certainty, the one with the fewest
-    risks (of several, the cheapest), as long as it costs less than `price_factor` times the cheapest.
-
-    Costs are those of the fewest replicas. Costs without a known price cannot be compared: then the first choice that
-    works stays.
-    """
+    risks (of several, the cheapest), as long as it costs less than `price_factor` times the cheapest. Costs are those
+    of the fewest replicas. Costs without a known price cannot be compared: then the first choice that works stays."""
     tried = tuple(candidates(case))
     working = [candidate for candidate in tried if candidate.works]
     if not working:

@@ -18,12 +18,9 @@ class Replicas(Frozen):
 
 
 class Memory(Frozen):
-    """GiB (2^30 bytes) per tensor-parallel rank, which is one accelerator.
-
-    `usable` is the memory that vLLM may take of the accelerator (its memory x utilisation); weights + kv_cache +
-    overhead + free = usable. `kv_cache` is the cache that the requested concurrency needs on one replica; `free` is
-    negative for a plan that does not fit.
-    """
+    """GiB (2^30 bytes) per tensor-parallel rank, which is one accelerator. `usable` is the memory that vLLM may take of
+    the accelerator (its memory x utilisation); weights + kv_cache + overhead + free = usable. `kv_cache` is the cache
+    that the requested concurrency needs on one replica; `free` is negative for a plan that does not fit."""
 
     weights: float
     kv_cache: float
@@ -33,11 +30,9 @@ class Memory(Frozen):
 
 
 class Architecture(Frozen):
-    """Parameters of the text tower, counted from the config. `active_ratio` is active / total.
-
-    `active_params` counts the input embedding, `active_params_without_embedding` does not; they are equal if the same
-    matrix computes the output, too. Neither counts tables that each layer only looks up (Gemma 4 E2B, E4B).
-    """
+    """Parameters of the text tower, counted from the config. `active_ratio` is active / total. `active_params` counts
+    the input embedding, `active_params_without_embedding` does not; they are equal if the same matrix computes the
+    output, too. Neither counts tables that each layer only looks up (Gemma 4 E2B, E4B)."""
 
     kind: Literal["moe", "dense"]
     total_params: int
@@ -66,11 +61,9 @@ class Startup(Frozen):
 
 
 class Cost(Frozen):
-    """US dollars; a month is 730 hours. None where the catalog has no price. Decimals are written as strings.
-
-    All amounts are of the replicas that run: `replicas.min`, since nothing scales to `replicas.max` yet. In a plan of
-    planner 2.1.0 or older, `monthly_max` is of `replicas.max`.
-    """
+    """US dollars; a month is 730 hours. None where the catalog has no price. Decimals are written as strings. All
+    amounts are of the replicas that run: `replicas.min`, since nothing scales to `replicas.max` yet. In a plan of
+    planner 2.1.0 or older, `monthly_max` is of `replicas.max`."""
 
     hourly: Money | None
     monthly_min: Money | None
@@ -128,12 +121,9 @@ class Tenancy(Frozen):
 
 
 class Surroundings(Frozen):
-    """The settings of the cluster around the pods of an environment.
-
-    `token_secret` and `token_key`: the Secret in the team's namespace, and its key, with the Hugging Face token.
-    `client_namespaces`: the other namespaces whose pods may call the service, such as the ingress gateway's and
-    Prometheus's.
-    """
+    """The settings of the cluster around the pods of an environment. `token_secret` and `token_key`: the Secret in the
+    team's namespace, and its key, with the Hugging Face token. `client_namespaces`: the other namespaces whose pods may
+    call the service, such as the ingress gateway's and Prometheus's."""
 
     token_secret: str
     token_key: str
@@ -161,11 +151,9 @@ class Alternative(Frozen):
 
 
 class Lock(Frozen):
-    """The inputs of the plan. Digests are `sha256:` and 64 hexadecimal digits of canonical JSON.
-
-    `entries` maps each catalog entry that the plan depends on (`model/NAME`, `accelerator/NAME`, ...), and the settings
-    of its environment (`settings/NAME`), to their digests.
-    """
+    """The inputs of the plan. Digests are `sha256:` and 64 hexadecimal digits of canonical JSON. `entries` maps each
+    catalog entry that the plan depends on (`model/NAME`, `accelerator/NAME`, ...), and the settings of its environment
+    (`settings/NAME`), to their digests."""
 
     catalog_digest: str
     entries: dict[str, str]
@@ -175,11 +163,9 @@ class Lock(Frozen):
 
 
 class Plan(Frozen):
-    """The resolved plan. A refused plan keeps the numbers of the nearest attempt, with the reasons.
-
-    `max_concurrency`: requests of full length that one replica holds at once. `typical`: the load that the number of
-    replicas rests on (None: requests of full length).
-    """
+    """The resolved plan. A refused plan keeps the numbers of the nearest attempt, with the reasons. `max_concurrency`:
+    requests of full length that one replica holds at once. `typical`: the load that the number of replicas rests on
+    (None: requests of full length)."""
 
     schema_version: Literal[1] = 1
     verdict: Literal["fits", "tight", "refused"]

@@ -81,11 +81,9 @@ def alternatives(case: Case, environments: Mapping[str, Environment]) -> tuple[A
 
 
 def _without_overrides(case: Case) -> list[_Choice]:
-    """The request without its overrides; the override of the context stays if that works.
-
-    The first choice is the planner's own. If the overrides force hardware, the cheapest choice of each other
-    accelerator follows, with the overrides that it needs.
-    """
+    """The request without its overrides; the override of the context stays if that works. The first choice is the
+    planner's own. If the overrides force hardware, the cheapest choice of each other accelerator follows, with the
+    overrides that it needs."""
     if not case.overrides:
         return []
     kept = {field: value for field, value in case.overrides.items() if field == "max_model_len"}
@@ -218,11 +216,9 @@ def _overrides(fields: list[str]) -> str:
 
 
 def plan(request: Request, catalog: Catalog, settings: Settings, template_version: str = TEMPLATE_VERSION) -> Plan:
-    """The plan for a request; a request that cannot be met gets a plan with the verdict `refused`.
-
-    The reader of the request checks that the catalog and the settings know its names (`check_request`). Raises
-    InputError if the settings name an entry that the catalog lacks: the gate plans with such settings, too.
-    """
+    """The plan for a request; a request that cannot be met gets a plan with the verdict `refused`. The reader of the
+    request checks that the catalog and the settings know its names (`check_request`). Raises InputError if the settings
+    name an entry that the catalog lacks: the gate plans with such settings, too."""
     check_settings(settings, catalog)
     environment = settings.environments[request.environment]
     overrides = {override.field: override.value for override in request.overrides}

@@ -24,10 +24,8 @@ class AcceleratorFit:
     accelerator: str
     count: int
     tight: bool  # the free memory is less than the estimate may be off, or some figures are not known
-    users: int
-    """Requests at once that one replica holds."""
-    context: int
-    """Tokens of a request in the example."""
+    users: int  # requests at once that one replica holds
+    context: int  # tokens of a request in the example
     reason: str
 
 

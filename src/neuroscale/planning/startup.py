@@ -52,10 +52,8 @@ class ProbeJudgement:
 
 def probe_window(probe: Mapping[str, Any]) -> tuple[int, int]:
     """The earliest and the latest second after a container's start at which a failing probe ends it; the last
-    `timeoutSeconds` come on top of the latest.
-
-    Raises ValueError, which names the field, for a value that is not a whole number.
-    """
+    `timeoutSeconds` come on top of the latest. Raises ValueError, which names the field, for a value that is not a
+    whole number."""
     delay, period, failures = (
         _whole(probe, name) for name in ("initialDelaySeconds", "periodSeconds", "failureThreshold")
     )
@@ -79,10 +77,8 @@ def judge_probe(
     probe: Mapping[str, Any] | None, expected_seconds: float, kind: ProbeKind = "startup"
 ) -> ProbeJudgement:
     """Whether a startup probe waits for a server that needs `expected_seconds` from its container's start to its first
-    answer; or, without a startup probe, whether the liveness probe does.
-
-    No probe (None) ends nothing. A probe that cannot be read is not enough.
-    """
+    answer; or, without a startup probe, whether the liveness probe does. No probe (None) ends nothing. A probe that
+    cannot be read is not enough."""
     expected = math.ceil(expected_seconds)
     if probe is None:
         return ProbeJudgement(kind, None, expected, True, f"No {kind} probe ends a server that loads.")
@@ -157,11 +153,9 @@ def startup(
     eager: bool = False,
     answer_seconds: float | None = None,
 ) -> Startup:
-    """The seconds of a start, step by step, and the limits that follow from them.
-
-    `sequences`: requests computed at once (`--max-num-seqs`). `eager`: vLLM neither compiles nor captures graphs.
-    `answer_seconds`: the time of the longest answer (None: not known).
-    """
+    """The seconds of a start, step by step, and the limits that follow from them. `sequences`: requests computed at
+    once (`--max-num-seqs`). `eager`: vLLM neither compiles nor captures graphs. `answer_seconds`: the time of the
+    longest answer (None: not known)."""
     mib = download_gib(model) * 1024
     rates = environment.models.throughput_mib_s
     way = "hub" if model.weights.kind == "hub" else environment.models.way_of_store

@@ -81,11 +81,9 @@ class Target:
 
 
 def load_target(root: Path, environment: str, revision: str, service: str = "", fetch: str = "git fetch") -> Target:
-    """The services of an environment, or the named one, at a commit of a clone.
-
-    `fetch`: the command that brings newer commits to the clone. Raises InputError if the environment or the service
-    does not exist or cannot be read, UntrustedError for policies that cannot be used.
-    """
+    """The services of an environment, or the named one, at a commit of a clone. `fetch`: the command that brings newer
+    commits to the clone. Raises InputError if the environment or the service does not exist or cannot be read,
+    UntrustedError for policies that cannot be used."""
     git = Git(root)
     try:
         snapshot = GitSnapshot(git, revision)
@@ -140,10 +138,8 @@ Standing = Literal["the same", "equal", "behind", "ahead", "unknown"]
 
 def standing(root: Path, folder: str, merged: str, deployed: str) -> Standing:
     """Compare two commits of a clone: `same` commit, or `equal` folder; else the deployed one is `behind` or `ahead`.
-
     `ahead`: the deployed commit comes after the merged one, and the folder was changed again. `unknown`: neither the
-    clone nor its origin has the deployed commit. The origin is asked because others may merge while tests run.
-    """
+    clone nor its origin has the deployed commit. The origin is asked because others may merge while tests run."""
     if deployed == merged:
         return "the same"
     git = Git(root)

@@ -105,11 +105,9 @@ class Report:
 
 
 def settled(checks: list[Result], services: tuple[str, ...]) -> tuple[tuple[Result, ...], tuple[str, ...]]:
-    """The checks as they count, and the reasons why the run cannot be trusted.
-
-    A check that was skipped because of another check is an error if that one did not fail. A service without any check
-    that ran makes the run untrusted, and so does a check with two results.
-    """
+    """The checks as they count, and the reasons why the run cannot be trusted. A check that was skipped because of
+    another check is an error if that one did not fail. A service without any check that ran makes the run untrusted,
+    and so does a check with two results."""
     failed = {(one.service, one.check) for one in checks if one.outcome == "failed"}
     counted, problems = [], []
     for one in checks:

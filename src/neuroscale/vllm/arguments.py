@@ -82,59 +82,55 @@ def value_fix(argument: Argument) -> str:
     }.get(argument.type, "Correct it.")
 
 
-@dataclass(frozen=True)
-class Removed:
-    """A removed argument. `takes_value`: it had a value. `instead`: what to do now, as a sentence."""
-
-    takes_value: bool
-    instead: str
-
-
 _NOTHING = "Remove it: vLLM has no such setting any more."
 
 REMOVED = {
-    "--calculate-kv-scales": Removed(False, "Remove it: a checkpoint brings its scales, and without them they are 1."),
-    "--disable-async-output-proc": Removed(False, _NOTHING),
-    "--disable-log-requests": Removed(False, "Remove it: requests are logged only with --enable-log-requests."),
-    "--device": Removed(True, "Remove it: the image decides."),
-    "--enable-reasoning": Removed(False, "Remove it: --reasoning-parser alone is enough."),
-    "--guided-decoding-backend": Removed(True, "Write --structured-outputs-config.backend=NAME."),
-    "--guided-decoding-disable-additional-properties": Removed(
-        False, "Write --structured-outputs-config.disable_additional_properties=true."
+    "--calculate-kv-scales": "Remove it: a checkpoint brings its scales, and without them they are 1.",
+    "--disable-async-output-proc": _NOTHING,
+    "--disable-log-requests": "Remove it: requests are logged only with --enable-log-requests.",
+    "--device": "Remove it: the image decides.",
+    "--enable-reasoning": "Remove it: --reasoning-parser alone is enough.",
+    "--guided-decoding-backend": "Write --structured-outputs-config.backend=NAME.",
+    "--guided-decoding-disable-additional-properties": (
+        "Write --structured-outputs-config.disable_additional_properties=true."
     ),
-    "--guided-decoding-disable-any-whitespace": Removed(
-        False, "Write --structured-outputs-config.disable_any_whitespace=true."
+    "--guided-decoding-disable-any-whitespace": "Write --structured-outputs-config.disable_any_whitespace=true.",
+    "--guided-decoding-disable-fallback": "Remove it: nothing else is tried where a backend cannot do it.",
+    "--max-seq-len-to-capture": "Write --max-cudagraph-capture-size=NUMBER, which counts tokens.",
+    "--multi-step-stream-outputs": _NOTHING,
+    "--ngram-prompt-lookup-max": (
+        'Write --speculative-config \'{"method": "ngram", "prompt_lookup_max": NUMBER, ...}\'.'
     ),
-    "--guided-decoding-disable-fallback": Removed(
-        False, "Remove it: nothing else is tried where a backend cannot do it."
+    "--ngram-prompt-lookup-min": (
+        'Write --speculative-config \'{"method": "ngram", "prompt_lookup_min": NUMBER, ...}\'.'
     ),
-    "--max-seq-len-to-capture": Removed(True, "Write --max-cudagraph-capture-size=NUMBER, which counts tokens."),
-    "--multi-step-stream-outputs": Removed(False, _NOTHING),
-    "--ngram-prompt-lookup-max": Removed(
-        True, 'Write --speculative-config \'{"method": "ngram", "prompt_lookup_max": NUMBER, ...}\'.'
-    ),
-    "--ngram-prompt-lookup-min": Removed(
-        True, 'Write --speculative-config \'{"method": "ngram", "prompt_lookup_min": NUMBER, ...}\'.'
-    ),
-    "--num-lookahead-slots": Removed(True, _NOTHING),
-    "--num-scheduler-steps": Removed(True, "Remove it: --async-scheduling is the default where it works."),
-    "--num-speculative-tokens": Removed(
-        True, "Write --speculative-config '{\"num_speculative_tokens\": NUMBER, ...}'."
-    ),
-    "--preemption-mode": Removed(True, _NOTHING),
-    "--rope-scaling": Removed(True, "Write --hf-overrides '{\"rope_parameters\": {...}}'."),
-    "--rope-theta": Removed(True, 'Write --hf-overrides \'{"rope_parameters": {"rope_theta": NUMBER, ...}}\'.'),
-    "--scheduler-delay-factor": Removed(True, _NOTHING),
-    "--speculative-model": Removed(True, "Write --speculative-config '{\"model\": NAME, ...}'."),
-    "--swap-space": Removed(True, "Remove it: nothing is swapped. --kv-offloading-size keeps KV cache in CPU memory."),
-    "--task": Removed(True, "Write --runner pooling, and --convert embed, classify or reward; nothing for generation."),
-    "--tokenizer-pool-size": Removed(True, _NOTHING),
-    "--tokenizer-pool-type": Removed(True, _NOTHING),
-    "--use-v2-block-manager": Removed(False, _NOTHING),
-    "--worker-use-ray": Removed(False, "Write --distributed-executor-backend=ray."),
+    "--num-lookahead-slots": _NOTHING,
+    "--num-scheduler-steps": "Remove it: --async-scheduling is the default where it works.",
+    "--num-speculative-tokens": "Write --speculative-config '{\"num_speculative_tokens\": NUMBER, ...}'.",
+    "--preemption-mode": _NOTHING,
+    "--rope-scaling": "Write --hf-overrides '{\"rope_parameters\": {...}}'.",
+    "--rope-theta": 'Write --hf-overrides \'{"rope_parameters": {"rope_theta": NUMBER, ...}}\'.',
+    "--scheduler-delay-factor": _NOTHING,
+    "--speculative-model": "Write --speculative-config '{\"model\": NAME, ...}'.",
+    "--swap-space": "Remove it: nothing is swapped. --kv-offloading-size keeps KV cache in CPU memory.",
+    "--task": "Write --runner pooling, and --convert embed, classify or reward; nothing for generation.",
+    "--tokenizer-pool-size": _NOTHING,
+    "--tokenizer-pool-type": _NOTHING,
+    "--use-v2-block-manager": _NOTHING,
+    "--worker-use-ray": "Write --distributed-executor-backend=ray.",
 }
-"""The removed arguments by their spelling with dashes. An entry does not apply to a version whose snapshot still has
-the argument."""
+"""What to write in place of a removed argument, by its spelling with dashes. An entry does not apply to a version whose
+snapshot still has the argument."""
+
+REMOVED_FLAGS = frozenset(
+    {
+        *("--calculate-kv-scales", "--disable-async-output-proc", "--disable-log-requests", "--enable-reasoning"),
+        *("--guided-decoding-disable-additional-properties", "--guided-decoding-disable-any-whitespace"),
+        *("--guided-decoding-disable-fallback", "--multi-step-stream-outputs", "--use-v2-block-manager"),
+        *("--worker-use-ray",),
+    }
+)
+"""Those that took no value."""
 
 
 Program = Literal["serve", "module"]
@@ -212,16 +208,14 @@ def without_unknown(
             continue
         written = given[word.place].partition("=")[0] if given[word.place].startswith("-") else option
         if removed is not None:
-            problems.append(
-                ArgumentProblem("removed", written, word.place, "vLLM has removed this argument", removed.instead)
-            )
+            problems.append(ArgumentProblem("removed", written, word.place, "vLLM has removed this argument", removed))
         elif verdict == "unknown":
             problems.append(unknown_argument(written, word.place, built))
         else:
             problems.append(
                 ArgumentProblem("ambiguous", written, word.place, verdict, "Write the argument's whole name.")
             )
-        takes_value = removed.takes_value if removed is not None else True
+        takes_value = removed is None or option not in REMOVED_FLAGS
         if not equals and takes_value and index < len(words) and not words[index].text.startswith("-"):
             index += 1
     return rest
@@ -234,11 +228,9 @@ _NOT_THE_MODEL = "is ignored: started as a module, vLLM serves the model of --mo
 
 @dataclass(frozen=True)
 class Parsed:
-    """A command line as `version` reads it, which is the known version nearest to the requested one (`asked`).
-
-    `values` holds the values in the command by vLLM's own names, and `places` the number of the last word that sets it.
-    If there are `problems`, the values are those of the command without the words that cause them.
-    """
+    """A command line as `version` reads it, which is the known version nearest to the requested one (`asked`). `values`
+    holds the values in the command by vLLM's own names, and `places` the number of the last word that sets it. If there
+    are `problems`, the values are those of the command without the words that cause them."""
 
     version: str
     asked: str

@@ -27,12 +27,9 @@ _MOST_FILLED = 64 * 1024  # characters of all references of a container; a long 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _TEMPLATE = re.compile(r"\{\{-?\s*\.[^}]*\}\}")
 _IMAGE = re.compile(r"(^|-)vllm(-|$)|^llm-d-(cuda|cpu|aws|xpu|hpu|rocm)$")
-_SERVES = "vllm-openai"
-"""Images whose name begins with this run `vllm serve`, whatever their arguments are."""
-_NO_ENTRYPOINT = ("vllm-tpu", "llm-d-cuda")
-"""Images whose own command does not start a server."""
-_BESIDE = frozenset({"exporter", "router", "sim"})
-"""Parts of names of images that run beside vLLM, but not vLLM itself."""
+_SERVES = "vllm-openai"  # images whose name begins with this run `vllm serve`, whatever their arguments are
+_NO_ENTRYPOINT = ("vllm-tpu", "llm-d-cuda")  # images whose own command does not start a server
+_BESIDE = frozenset({"exporter", "router", "sim"})  # parts of names of images that run beside vLLM, but not vLLM itself
 _IN_SCRIPT = re.compile(r"\bvllm\s+serve\b|vllm\.entrypoints")
 _PYTHON = re.compile(r"python[0-9.]*")
 _WRAPPERS = frozenset(
@@ -207,9 +204,7 @@ def _script(words: Sequence[Word]) -> int | None:
 
 def _of_script(own: ServeCommand, index: int, *, ours: bool) -> ServeCommand:
     """Finds vLLM's command in the script that is the word `index`; of the words after it, the first is its name.
-
-    `ours`: the image is one of vLLM.
-    """
+    `ours`: the image is one of vLLM."""
     script, behind = own.words[index], own.words[index + 1 :]
     if not ours and not _IN_SCRIPT.search(script.text) and not any("vllm" in word.text for word in behind):
         raise _NoCommand

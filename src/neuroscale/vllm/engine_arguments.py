@@ -141,12 +141,10 @@ class EngineArguments:
     images: int | None = None
     videos: int | None = None
     audios: int | None = None
-    speculative: str | None = None
-    """The method of `--speculative-config`, or else its model."""
+    speculative: str | None = None  # the method of `--speculative-config`, or else its model
     draft: str = ""
     """The model or head that guesses tokens, if it is another model and has no options that change its memory."""
-    speculative_tokens: int = 0
-    """Tokens guessed in a step, if `--speculative-config` sets the number."""
+    speculative_tokens: int = 0  # tokens guessed in a step, if `--speculative-config` sets the number
     enable_prefix_caching: bool | None = None
     mamba_cache_dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     mamba_ssm_cache_dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
@@ -161,12 +159,10 @@ class EngineArguments:
     enable_lora: bool = False
     max_loras: int = 1
     max_lora_rank: int = 16
-    hf_overrides: Mapping[str, Any] | None = None
-    """The part of `--hf-overrides` that changes only the longest context."""
+    hf_overrides: Mapping[str, Any] | None = None  # the part of `--hf-overrides` that changes only the longest context
     graphs_estimated: bool | None = None
     """VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS: whether vLLM subtracts CUDA graphs before it sizes the cache."""
-    second_runner: bool | None = None
-    """VLLM_USE_V2_MODEL_RUNNER."""
+    second_runner: bool | None = None  # VLLM_USE_V2_MODEL_RUNNER
     unplanned: tuple[Unplanned, ...] = ()
     """The other arguments about memory in the command, which planning does not count."""
 

@@ -60,10 +60,8 @@ def product_of(image: str) -> str:
 
 def judged_as(image: str, asked: str, known: str) -> tuple[str, str]:
     """Which version of vLLM a command is judged as, where its own is not known here or does not show; and the fix.
-
     `asked`: the image's version ("": it does not show). `known`: the release whose arguments are known. The use of
-    memory is known of every release from `OLDEST` up to that one.
-    """
+    memory is known of every release from `OLDEST` up to that one."""
     pin = "Pin a release, such as the one of platform/catalog/runtimes/."
     as_known = f"command and memory are judged as those of vLLM {known}"
     if not asked and (product := product_of(image)):

@@ -53,11 +53,9 @@ def commands_of(
     wanted: Callable[[Sequence[str]], bool],
     named: re.Pattern[str],
 ) -> list[Ran]:
-    """The commands of a script whose words `wanted` accepts.
-
-    `hidden`: the variables with unknown values, and why; "" stands for any variable. `named`: matches a text that may
-    run such a command in another way. Raises ScriptError if the commands are unknown.
-    """
+    """The commands of a script whose words `wanted` accepts. `hidden`: the variables with unknown values, and why; ""
+    stands for any variable. `named`: matches a text that may run such a command in another way. Raises ScriptError if
+    the commands are unknown."""
     state = State(
         {name: Value(text) for name, text in environment.items()}, set(environment), dict(hidden), list(positional)
     )

@@ -27,8 +27,7 @@ _UNSAID = (
     "The file has no mamba_ssm_dtype, so vLLM keeps states in the model's dtype; published files of Qwen3.5 ask for "
     "float32, which takes twice as much."
 )
-_PERIOD = 4
-"""Every so many layers, one has attention, unless the file sets another number (transformers' class)."""
+_PERIOD = 4  # every so many layers, one has attention, unless the file sets another number (transformers' class)
 
 
 def qwen3_next(c: Keys) -> Decoder:

@@ -39,8 +39,7 @@ def assume_projector(out: Weights, width: int, hidden: int) -> None:
 _SECTIONS: tuple[tuple[str, Group], ...] = (("vision_config", "vision"), ("audio_config", "audio"))
 _TOWERS_ELSEWHERE = ("vision_backbone", "embd_layer", "img_processor", "audio_processor", "mm_vision_tower", "visual")
 """Keys of remote code that show that a model has a tower, but not its sizes."""
-_UNTOLD = frozenset({"molmo"})
-"""Model types with a tower that their files do not mention."""
+_UNTOLD = frozenset({"molmo"})  # model types with a tower that their files do not mention
 _OTHER_SECTIONS = ("speech_config", "sound_config", "vision_tower_config", "image_config", "vit_config")
 _WORSE: tuple[Certainty, ...] = ("known", "assumed", "missing")
 

@@ -24,11 +24,9 @@ CPU_BLOCK = 128
 VIDEO_TOKENS = LARGEST_ITEM["gemma4"]
 """Tokens of a video for Gemma 4, the largest item that it takes; vLLM computes it in one step."""
 
-_LARGE_CARD_GIB = 70.0
-"""From that memory on, 8,192 tokens a step and 1,024 requests, but not on an A100."""
+_LARGE_CARD_GIB = 70.0  # from that memory on, 8,192 tokens a step and 1,024 requests, but not on an A100
 
-_UNCHUNKED = 32768
-"""Up to a context of so many tokens, the first engine computes a prompt in one step."""
+_UNCHUNKED = 32768  # up to a context of so many tokens, the first engine computes a prompt in one step
 
 
 def resolve(

@@ -64,8 +64,7 @@ class _Refused:
 
 
 _Works = tuple[_Attempt, Fit]
-_Kind = Callable[[_Refused], Iterator[_Attempt]]
-"""Attempts of one kind of change, from the nearest to the furthest."""
+_Kind = Callable[[_Refused], Iterator[_Attempt]]  # attempts of one kind of change, from the nearest to the furthest
 
 
 def choices(

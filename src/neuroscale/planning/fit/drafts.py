@@ -10,8 +10,7 @@ from neuroscale.planning.fit.device import served_dtype
 from neuroscale.planning.fit.kv_cache import Pool
 from neuroscale.vllm.engine_arguments import EngineArguments
 
-_ELSEWHERE = "dflash", "dspark", "medusa"
-"""Parts of names by which vLLM takes another method."""
+_ELSEWHERE = "dflash", "dspark", "medusa"  # parts of names by which vLLM takes another method
 WITHOUT_OVERLAP = frozenset({"ngram", "[ngram]", "suffix", "medusa", "mlp_speculator"})
 """Methods that guess between steps, so that vLLM's steps do not overlap unless the command asks for it."""
 
@@ -33,11 +32,9 @@ def draft_method(arguments: EngineArguments) -> DraftMethod | None:
 
 
 def with_draft(facts: ModelFacts, draft: ModelFacts, arguments: EngineArguments) -> ModelFacts:
-    """The facts of a model together with those of its draft, if its method and its layers are planned.
-
-    A head on a pipeline's last stage is not: vLLM ends there unless the head's files hold an embedding of its own
-    (`maybe_share_target_embed` of v1/worker/gpu/spec_decode/eagle/utils.py), which only the files show.
-    """
+    """The facts of a model together with those of its draft, if its method and its layers are planned. A head on a
+    pipeline's last stage is not: vLLM ends there unless the head's files hold an embedding of its own
+    (`maybe_share_target_embed` of v1/worker/gpu/spec_decode/eagle/utils.py), which only the files show."""
     method = draft_method(arguments)
     if method is None or (method != "draft_model" and arguments.pipeline_parallel_size > 1):
         return facts

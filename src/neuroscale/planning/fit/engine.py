@@ -44,11 +44,9 @@ _BAND_OF_WEIGHTS = {"headers": 0.003, "config": 0.01, "estimate": 0.1}
 
 
 def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, version: str = PINNED) -> Fit:
-    """The verdict, the memory of the fullest rank, and what vLLM prints at its start.
-
-    The number of accelerators is the product of the arguments' parallel sizes. A `max_model_len` of -1 is the longest
-    context that fits. Raises ValueError for a text that is not a version.
-    """
+    """The verdict, the memory of the fullest rank, and what vLLM prints at its start. The number of accelerators is the
+    product of the arguments' parallel sizes. A `max_model_len` of -1 is the longest context that fits. Raises
+    ValueError for a text that is not a version."""
     refused: list[str] = []
     if arguments.hf_overrides:
         try:
@@ -333,11 +331,9 @@ def band(
     beside: Overhead,
     version: str,
 ) -> float:
-    """GiB by which the estimate of the memory for the cache may be off.
-
-    It holds for nine of ten starts in tests/ground_truth whose flags are known. Kinds of starts without one there have
-    a wider band: slices of a card, and those of `untried_share`, twice the common one.
-    """
+    """GiB by which the estimate of the memory for the cache may be off. It holds for nine of ten starts in
+    tests/ground_truth whose flags are known. Kinds of starts without one there have a wider band: slices of a card, and
+    those of `untried_share`, twice the common one."""
     of_overhead = _BAND_OF_OVERHEAD * sum(beside.counted.values()) / GIB
     off = max(_BAND_GIB, of_overhead) + _BAND_OF_WEIGHTS[facts.basis] * weights.total / GIB
     if device.shared:

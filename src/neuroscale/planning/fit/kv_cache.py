@@ -16,8 +16,7 @@ from typing import Literal
 from neuroscale.models.facts import COMPRESSED, CacheKind, CacheLayers, ModelFacts
 from neuroscale.models.mixers import page_of
 
-_WHOLE = frozenset({"full", "latent", "indexer"})
-"""Kinds that keep the whole context."""
+_WHOLE = frozenset({"full", "latent", "indexer"})  # kinds that keep the whole context
 
 
 class PagesDiffer(Exception):  # noqa: N818
@@ -90,11 +89,9 @@ class Pool:
         return self.block_bytes * self.blocks_per_request(length, in_flight)
 
     def held_bytes(self, requests: int, length: int, in_flight: int) -> int:
-        """Bytes that `requests` requests of `length` tokens hold at once while `in_flight` tokens are computed.
-
-        vLLM admits a request when its `request_bytes` are free. Admitted requests share the tokens in flight: a
-        windowed layer keeps the window of each request, but the tokens of the steps in flight only once.
-        """
+        """Bytes that `requests` requests of `length` tokens hold at once while `in_flight` tokens are computed. vLLM
+        admits a request when its `request_bytes` are free. Admitted requests share the tokens in flight: a windowed
+        layer keeps the window of each request, but the tokens of the steps in flight only once."""
         if requests < 1:
             return 0
         blocks = 0

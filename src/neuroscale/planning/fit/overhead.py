@@ -285,11 +285,9 @@ def _widest(facts: ModelFacts) -> int:
 
 
 def _expert_buffers(facts: ModelFacts, ranks: int, tokens: int) -> float:
-    """Values of the two scratch spaces that the experts of a layer share: before and after the activation.
-
-    Sizes as in model_executor/layers/fused_moe. The H100 runs of Qwen3-30B-A3B, Qwen1.5-MoE-A2.7B, DeepSeek-V2-Lite and
-    Mixtral-8x7B need that much more than their sampler.
-    """
+    """Values of the two scratch spaces that the experts of a layer share: before and after the activation. Sizes as in
+    model_executor/layers/fused_moe. The H100 runs of Qwen3-30B-A3B, Qwen1.5-MoE-A2.7B, DeepSeek-V2-Lite and
+    Mixtral-8x7B need that much more than their sampler."""
     if not facts.experts or (facts.quantization is not None and facts.quantization.method in _NO_BUFFERS):
         return 0.0
     inner = facts.moe_intermediate_size / ranks

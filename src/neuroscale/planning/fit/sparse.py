@@ -25,8 +25,7 @@ LOGITS_BYTES = 512 * MIB
 
 _KEY_BYTES, _KEYS_OF_A_TOKEN = 132, 8
 _LONG = 256 * 1024
-_FACTORS = 5, 2
-"""Requests whose keys are gathered at once: up to a context of `_LONG` tokens, and beyond."""
+_FACTORS = 5, 2  # requests whose keys are gathered at once: up to a context of `_LONG` tokens, and beyond
 
 Generation = Literal["hopper", "blackwell", "workstation", "older", ""]
 

@@ -15,11 +15,9 @@ from neuroscale.planning.fit.device import Device, served_dtype
 from neuroscale.planning.fit.weights import predicts
 from neuroscale.vllm.engine_arguments import EngineArguments
 
-_KERNEL = 16
-"""Tokens of the smallest block that attention takes on accelerators."""
+_KERNEL = 16  # tokens of the smallest block that attention takes on accelerators
 _CPU_KERNEL = 32
-_LATENT_KERNEL = 128
-"""Blocks beside states are multiples of this under multi-head latent attention."""
+_LATENT_KERNEL = 128  # blocks beside states are multiples of this under multi-head latent attention
 
 _WITH_CHECKPOINT = frozenset({"mamba2"})
 """Kinds that keep a state at a block's end while a prompt goes on (`num_prefill_checkpoint_blocks`)."""
@@ -35,11 +33,9 @@ class StateCache:
 
 
 def state_caches(facts: ModelFacts, device: Device, arguments: EngineArguments) -> tuple[StateCache, ...]:
-    """The cache of each kind of state.
-
-    With prefix caching (vLLM's default beside attention), a request holds the state before the last block's end and the
-    one that it computes, and with Mamba-2 one more; without it, a request holds one. Each guessed token adds one.
-    """
+    """The cache of each kind of state. With prefix caching (vLLM's default beside attention), a request holds the state
+    before the last block's end and the one that it computes, and with Mamba-2 one more; without it, a request holds
+    one. Each guessed token adds one."""
     guessed = guessed_tokens(facts, arguments)
     found = []
     for kind in facts.states:

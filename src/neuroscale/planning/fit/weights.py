@@ -74,8 +74,7 @@ _ADAPTED = _WHOLE | {"attention", "recurrent", "dense_mlp", "shared_experts", "r
 """Groups with room for LoRA adapters (`get_supported_lora_modules` of lora/utils.py), and those of them whose adapters
 tensor parallelism does not split."""
 
-_FULL_WIDTH = 4.0
-"""Bytes of a value in float32."""
+_FULL_WIDTH = 4.0  # bytes of a value in float32
 
 _STAYS = frozenset({"embedding", "lm_head", "per_layer_embedding", "rotary", "lora", "draft"})
 """Groups that --cpu-offload-gb leaves on the accelerator: it moves only the parameters of layers and towers
