@@ -169,13 +169,8 @@ def _scheme(q: Keys) -> Scheme:
         return _modelopt(q)
     readers = {
         "awq": _awq,
-        "gptq": _gptq,
-        "auto-round": _gptq,
-        "auto_round": _gptq,
-        "intel/auto-round": _gptq,
-        "inc": _gptq,
-        "fp8": _fp8,
-        "fbgemm_fp8": _fp8,
+        **dict.fromkeys(("gptq", "auto-round", "auto_round", "intel/auto-round", "inc"), _gptq),
+        **dict.fromkeys(("fp8", "fbgemm_fp8"), _fp8),
         "compressed-tensors": _compressed_tensors,
         "mxfp4": _mxfp4,
         "bitsandbytes": _bitsandbytes,

@@ -66,26 +66,16 @@ def of_architecture(name: str) -> str | None:
     return _NAMED.get(name) or next((kind for kind in types if kind in FAMILIES), None)
 
 
+_OWN_TEXT = (
+    *("gemma3", "gemma3n", "gemma4", "gemma4_unified", "glm4v", "glm4v_moe", "llama4", "qwen2_5_vl"),
+    *("qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "qwen3_vl_moe"),
+)
 TEXT_TYPES = {
-    "gemma3": "gemma3_text",
-    "gemma3n": "gemma3n_text",
-    "gemma4": "gemma4_text",
-    "gemma4_unified": "gemma4_unified_text",
-    "glm4v": "glm4v_text",
-    "glm4v_moe": "glm4v_moe_text",
-    "internvl": "qwen2",
-    "llama4": "llama4_text",
-    "llava": "llama",
-    "llava_next": "llama",
+    **{kind: f"{kind}_text" for kind in _OWN_TEXT},
+    **dict.fromkeys(("internvl", "qwen2_audio"), "qwen2"),
+    **dict.fromkeys(("llava", "llava_next"), "llama"),
     "mistral3": "mistral",
     "paligemma": "gemma",
-    "qwen2_5_vl": "qwen2_5_vl_text",
-    "qwen2_audio": "qwen2",
-    "qwen2_vl": "qwen2_vl_text",
-    "qwen3_5": "qwen3_5_text",
-    "qwen3_5_moe": "qwen3_5_moe_text",
-    "qwen3_vl": "qwen3_vl_text",
-    "qwen3_vl_moe": "qwen3_vl_moe_text",
 }
 """The type of the text tower of models with several towers, for files whose `text_config` does not name it."""
 

@@ -100,17 +100,16 @@ def group_by_name(name: str, layers: int) -> Group:
 
 
 class Weight(NamedTuple):
-    """`copies` tensors of one shape in one place of a checkpoint. `name`: as in the checkpoint, with the layer's
-    number; `{}` stands for the number of an expert. `linear`: a matrix that quantisation methods convert. Experts that
-    a checkpoint fuses into one tensor count one by one. `full_precision`: as in `Tensor`."""
+    """`copies` tensors of one shape in one place of a checkpoint."""
 
-    name: str
+    name: str  # as in the checkpoint, with the layer's number; `{}` stands for the number of an expert
     group: Group
     shape: tuple[int, ...]
     sharding: Sharding
+    # A matrix that quantisation methods convert. Experts that a checkpoint fuses into one tensor count one by one.
     linear: bool = False
     copies: int = 1
-    full_precision: bool = False
+    full_precision: bool = False  # as in `Tensor`
 
     @property
     def module(self) -> str:

@@ -42,22 +42,17 @@ class Architecture(Frozen):
 
 
 class Startup(Frozen):
-    """Seconds from a pod's start until it is ready, by step, and the limits that follow from them.
-
-    `download_seconds`: until the weights are on the node; 0 if the server reads them from a mounted store.
-    `other_seconds`: processes, memory profiling, warm-up. `probe_budget_seconds`: how long the startup probe waits at
-    least. `termination_grace_seconds`: how long a pod that must end may still write the answers that it has begun.
-    """
+    """Seconds from a pod's start until it is ready, by step, and the limits that follow from them."""
 
     expected_seconds: int
-    download_seconds: int = 0
+    download_seconds: int = 0  # until the weights are on the node; 0 if the server reads them from a mounted store
     load_seconds: int = 0
     compile_seconds: int = 0
     graphs_seconds: int = 0
-    other_seconds: int = 0
-    probe_budget_seconds: int
+    other_seconds: int = 0  # processes, memory profiling, warm-up
+    probe_budget_seconds: int  # how long the startup probe waits at least
     # Every service had this value before plans had the field.
-    termination_grace_seconds: int = 120
+    termination_grace_seconds: int = 120  # how long a pod that must end may still write the answers that it has begun
 
 
 class Cost(Frozen):
@@ -89,15 +84,14 @@ class TypicalLoad(Frozen):
 
 
 class Runtime(Frozen):
-    """The serving runtime: `image` is the complete reference, `version` vLLM's; it runs as `uid` and `gid`.
-    `read_only_root`: the catalog says that vLLM answers in this image on a read-only root file system."""
+    """The serving runtime: `image` is the complete reference, `version` vLLM's; it runs as `uid` and `gid`."""
 
     name: str
     image: str
     version: str
     uid: int = 1001
     gid: int = 1001
-    read_only_root: bool = False
+    read_only_root: bool = False  # the catalog says that vLLM answers in this image on a read-only root file system
 
 
 class Resources(Frozen):
@@ -163,9 +157,7 @@ class Lock(Frozen):
 
 
 class Plan(Frozen):
-    """The resolved plan. A refused plan keeps the numbers of the nearest attempt, with the reasons. `max_concurrency`:
-    requests of full length that one replica holds at once. `typical`: the load that the number of replicas rests on
-    (None: requests of full length)."""
+    """The resolved plan. A refused plan keeps the numbers of the nearest attempt, with the reasons."""
 
     schema_version: Literal[1] = 1
     verdict: Literal["fits", "tight", "refused"]
@@ -180,8 +172,8 @@ class Plan(Frozen):
     memory_gib: Memory
     architecture: Architecture
     max_model_len: int
-    max_concurrency: int
-    typical: TypicalLoad | None = None
+    max_concurrency: int  # requests of full length that one replica holds at once
+    typical: TypicalLoad | None = None  # the load that the number of replicas rests on (None: requests of full length)
     vllm_args: tuple[str, ...]
     environment_variables: dict[str, str]
     needs_hugging_face_token: bool

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from neuroscale.models.config_keys import Keys
+from neuroscale.models.towers import blocks, gemma, qwen
 from neuroscale.models.towers.blocks import (
     CLIP_BLOCK,
     FUSED_BLOCK,
@@ -16,28 +17,10 @@ from neuroscale.models.towers.blocks import (
     add_patches,
     add_projection,
     height_and_width,
-    join_gemma3,
-    join_gemma4,
-    join_idefics3,
-    join_internvl,
-    join_internvl_chat,
-    join_llama4,
-    join_llava,
-    join_mistral3,
-    join_paligemma,
     layer_count,
     patch_count,
     size_of,
 )
-from neuroscale.models.towers.gemma import (
-    gemma3n,
-    gemma3n_audio,
-    gemma4,
-    gemma4_audio,
-    gemma4_unified,
-    gemma4_unified_audio,
-)
-from neuroscale.models.towers.qwen import qwen2, qwen2_5, qwen2_audio, qwen3, qwen_patches
 from neuroscale.models.weights import Weights
 
 
@@ -89,7 +72,7 @@ def glm4v(c: Keys, out: Weights, _: int) -> int:
     hidden, given = size_of(c, "hidden_size"), size_of(c, "out_hidden_size")
     width = size_of(c, "intermediate_size")
     block = replace(GATED_BLOCK, bias=c.flag("attention_bias"), output_bias=False, mlp_bias=False)
-    qwen_patches(c, out, hidden, size_of(c, "in_channels"), bias=True)
+    qwen.qwen_patches(c, out, hidden, size_of(c, "in_channels"), bias=True)
     out.add("visual.embeddings.position_embedding.weight", "vision", (patch_count(c), hidden))
     add_blocks(out, block, "visual.blocks.", layer_count(c, "depth"), (hidden, given))
     for name in ("post_conv_layernorm", "post_layernorm"):
@@ -208,30 +191,23 @@ def _scaled(c: Keys, out: Weights, block: Block, at: str, scales: Sequence[str])
 
 TOWERS: dict[str, Callable[[Keys, Weights, int], int]] = {
     "clip_vision_model": clip,
-    "gemma3n_audio": gemma3n_audio,
-    "gemma3n_vision": gemma3n,
-    "gemma4_audio": gemma4_audio,
-    "gemma4_unified_audio": gemma4_unified_audio,
-    "gemma4_unified_vision": gemma4_unified,
-    "gemma4_vision": gemma4,
-    "idefics3": idefics3,
-    "idefics3_vision": idefics3,
+    "gemma3n_audio": gemma.gemma3n_audio,
+    "gemma3n_vision": gemma.gemma3n,
+    "gemma4_audio": gemma.gemma4_audio,
+    "gemma4_unified_audio": gemma.gemma4_unified_audio,
+    "gemma4_unified_vision": gemma.gemma4_unified,
+    "gemma4_vision": gemma.gemma4,
+    **dict.fromkeys(("idefics3", "idefics3_vision", "smolvlm_vision"), idefics3),
     "intern_vit_6b": intern_vit,
-    "glm4v_moe_vision": glm4v,
-    "glm4v_vision": glm4v,
+    **dict.fromkeys(("glm4v_moe_vision", "glm4v_vision"), glm4v),
     "internvl_vision": internvl,
     "llama4_vision_model": llama4,
     "pixtral": pixtral,
-    "qwen2_5_omni_vision_encoder": qwen2_5,
-    "qwen2_5_vl_vision": qwen2_5,
-    "qwen2_audio_encoder": qwen2_audio,
-    "qwen2_vl_vision": qwen2,
-    "qwen3_5_moe_vision": qwen3,
-    "qwen3_5_vision": qwen3,
-    "qwen3_vl_moe_vision": qwen3,
-    "qwen3_vl_vision": qwen3,
+    **dict.fromkeys(("qwen2_5_omni_vision_encoder", "qwen2_5_vl_vision"), qwen.qwen2_5),
+    "qwen2_audio_encoder": qwen.qwen2_audio,
+    "qwen2_vl_vision": qwen.qwen2,
+    **dict.fromkeys(("qwen3_5_moe_vision", "qwen3_5_vision", "qwen3_vl_moe_vision", "qwen3_vl_vision"), qwen.qwen3),
     "siglip_vision_model": siglip,
-    "smolvlm_vision": idefics3,
 }
 """Functions by model type, from a tower's keys, the `Weights` to add to, and the language model's width, to the tower's
 own width."""
@@ -251,20 +227,20 @@ class Wrapper:
 
 
 WRAPPERS = {
-    "gemma3": Wrapper("siglip_vision_model", join=join_gemma3),
+    "gemma3": Wrapper("siglip_vision_model", join=blocks.join_gemma3),
     "gemma3n": Wrapper("gemma3n_vision", "gemma3n_audio"),
-    "gemma4": Wrapper("gemma4_vision", "gemma4_audio", join=join_gemma4, assumed=False),
+    "gemma4": Wrapper("gemma4_vision", "gemma4_audio", join=blocks.join_gemma4, assumed=False),
     "gemma4_unified": Wrapper("gemma4_unified_vision", "gemma4_unified_audio", assumed=False),
     "glm4v": Wrapper("glm4v_vision"),
     "glm4v_moe": Wrapper("glm4v_moe_vision"),
-    "idefics3": Wrapper("idefics3_vision", join=join_idefics3, assumed=False),
-    "internvl": Wrapper("internvl_vision", join=join_internvl),
-    "internvl_chat": Wrapper("intern_vit_6b", join=join_internvl_chat, assumed=False),
-    "llama4": Wrapper("llama4_vision_model", join=join_llama4),
-    "llava": Wrapper("clip_vision_model", join=join_llava),
-    "llava_next": Wrapper("clip_vision_model", join=join_llava),
-    "mistral3": Wrapper("pixtral", join=join_mistral3),
-    "paligemma": Wrapper("siglip_vision_model", join=join_paligemma),
+    "idefics3": Wrapper("idefics3_vision", join=blocks.join_idefics3, assumed=False),
+    "internvl": Wrapper("internvl_vision", join=blocks.join_internvl),
+    "internvl_chat": Wrapper("intern_vit_6b", join=blocks.join_internvl_chat, assumed=False),
+    "llama4": Wrapper("llama4_vision_model", join=blocks.join_llama4),
+    "llava": Wrapper("clip_vision_model", join=blocks.join_llava),
+    "llava_next": Wrapper("clip_vision_model", join=blocks.join_llava),
+    "mistral3": Wrapper("pixtral", join=blocks.join_mistral3),
+    "paligemma": Wrapper("siglip_vision_model", join=blocks.join_paligemma),
     "qwen2_5_omni_thinker": Wrapper("qwen2_5_omni_vision_encoder", "qwen2_5_omni_audio_encoder", assumed=False),
     "qwen2_5_vl": Wrapper("qwen2_5_vl_vision"),
     "qwen2_audio": Wrapper(audio="qwen2_audio_encoder"),
@@ -273,5 +249,5 @@ WRAPPERS = {
     "qwen3_5_moe": Wrapper("qwen3_5_moe_vision"),
     "qwen3_vl": Wrapper("qwen3_vl_vision"),
     "qwen3_vl_moe": Wrapper("qwen3_vl_moe_vision"),
-    "smolvlm": Wrapper("smolvlm_vision", join=join_idefics3, assumed=False),
+    "smolvlm": Wrapper("smolvlm_vision", join=blocks.join_idefics3, assumed=False),
 }

@@ -83,10 +83,7 @@ _STAYS = frozenset({"embedding", "lm_head", "per_layer_embedding", "rotary", "lo
 _ONLINE: Mapping[str, tuple[float | None, float | None]] = {
     "bitsandbytes": (0.5, 0.5),
     "experts_int8": (None, 1.0),
-    "fp8": (1.0, 1.0),
-    "fp8_per_block": (1.0, 1.0),
-    "fp8_per_channel": (1.0, 1.0),
-    "fp8_per_tensor": (1.0, 1.0),
+    **dict.fromkeys(("fp8", "fp8_per_block", "fp8_per_channel", "fp8_per_tensor"), (1.0, 1.0)),
     "int8_per_channel_weight_only": (None, 1.0),
     "mxfp4": (17 / 32, 17 / 32),
     "mxfp8": (33 / 32, 33 / 32),
