@@ -11,7 +11,7 @@ from typing import Any
 
 from neuroscale.catalog import Accelerator, Catalog
 from neuroscale.core.errors import Problem
-from neuroscale.manifests.pod_resources import Labels, Pod, mapping, sequence
+from neuroscale.manifests.pod_resources import Labels, Pod, Rule, affinity_rules, mapping
 from neuroscale.repo.layout import ACCELERATORS
 
 GKE_SLICES = "cloud.google.com/gke-gpu-partition-size"
@@ -136,8 +136,6 @@ _DESCRIBING = re.compile(r"sxm\d*|pcie|hbm\d+e?|blackwell|server|edition")
 """Parts of a product's name that do not make it another card."""
 _NEAR = 0.08  # how far the memory in NVIDIA's label may be from the usable memory in the catalog, as a share
 
-_Rule = tuple[str, str, tuple[str, ...]]  # A label, an operator as in node affinity, and the values
-
 
 def named_cards(pod: Pod, spec: Mapping[str, Any] | None, accelerators: Iterable[Accelerator]) -> Pod:
     """A pod that names its card by NVIDIA's label, rewritten to the catalog's labels. `spec`: the pod's spec, if it is
@@ -174,7 +172,7 @@ def check_memory_label(spec: Mapping[str, Any], name: str, memory_gib: float) ->
             raise ValueError(f"it selects nodes by {told}, which is not the memory of a whole {name}")
 
 
-def _refuse_parts(rules: Iterable[_Rule], nodes: Iterable[Labels], cards: Iterable[Accelerator]) -> None:
+def _refuse_parts(rules: Iterable[Rule], nodes: Iterable[Labels], cards: Iterable[Accelerator]) -> None:
     """Raises ValueError for a label of parts, unless the labels are all those by which the catalog selects a slice."""
     selectors = [way.node_selector for card in cards for way in card.ways]
     slices = [
@@ -221,20 +219,15 @@ def is_card(name: str, product: str) -> bool:
     return ours - sizes[1] <= theirs and all(_DESCRIBING.fullmatch(part) for part in theirs - ours - sizes[0])
 
 
-def _rules(spec: Mapping[str, Any]) -> Iterator[_Rule]:
+def _rules(spec: Mapping[str, Any]) -> Iterator[Rule]:
     """Every condition on labels in the node selector and the required node affinity."""
     for key, value in mapping(spec.get("nodeSelector"), "nodeSelector").items():
         yield str(key), "In", (str(value),)
-    affinity = mapping(mapping(spec.get("affinity"), "affinity").get("nodeAffinity"), "nodeAffinity")
-    required = mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"), "required node affinity")
-    for term in sequence(required.get("nodeSelectorTerms"), "nodeSelectorTerms"):
-        for item in sequence(mapping(term, "a node selector term").get("matchExpressions"), "matchExpressions"):
-            rule = mapping(item, "a match expression")
-            values = tuple(str(value) for value in sequence(rule.get("values"), "values"))
-            yield str(rule.get("key")), str(rule.get("operator")), values
+    for rules in affinity_rules(spec):
+        yield from rules
 
 
-def _plain(nodes: Iterable[Labels]) -> Iterator[_Rule]:
+def _plain(nodes: Iterable[Labels]) -> Iterator[Rule]:
     for labels in nodes:
         for key, values in labels.items():
             yield key, "In", tuple(values)

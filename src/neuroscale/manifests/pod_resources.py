@@ -192,20 +192,34 @@ def _nodes(spec: Mapping[str, Any]) -> tuple[Labels, ...]:
     selector = {
         str(key): frozenset({str(value)}) for key, value in mapping(spec.get("nodeSelector"), "nodeSelector").items()
     }
+    return tuple(_narrowed(selector, rules) for rules in affinity_rules(spec)) or (selector,)
+
+
+Rule = tuple[str, str, tuple[str, ...]]
+"""A label, an operator as in node affinity, and the values."""
+
+
+def affinity_rules(spec: Mapping[str, Any]) -> list[list[Rule]]:
+    """The rules of each alternative of the required node affinity. Raises ValueError."""
     affinity = mapping(mapping(spec.get("affinity"), "affinity").get("nodeAffinity"), "nodeAffinity")
     required = mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"), "required node affinity")
-    terms = sequence(required.get("nodeSelectorTerms"), "nodeSelectorTerms")
-    return tuple(_narrowed(selector, mapping(term, "a node selector term")) for term in terms) or (selector,)
+    terms = []
+    for term in sequence(required.get("nodeSelectorTerms"), "nodeSelectorTerms"):
+        found = sequence(mapping(term, "a node selector term").get("matchExpressions"), "matchExpressions")
+        rules = [mapping(expression, "a match expression") for expression in found]
+        terms.append([(str(rule.get("key")), str(rule.get("operator")), _values(rule)) for rule in rules])
+    return terms
 
 
-def _narrowed(selector: Labels, term: Mapping[str, Any]) -> Labels:
+def _values(rule: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(value) for value in sequence(rule.get("values"), "values"))
+
+
+def _narrowed(selector: Labels, rules: Sequence[Rule]) -> Labels:
     labels = dict(selector)
-    for expression in sequence(term.get("matchExpressions"), "matchExpressions"):
-        rule = mapping(expression, "a match expression")
-        if rule.get("operator") == "In":  # the other operators do not name the allowed values
-            key = str(rule.get("key"))
-            values = frozenset(str(value) for value in sequence(rule.get("values"), "values"))
-            labels[key] = labels[key] & values if key in labels else values
+    for key, operator, values in rules:
+        if operator == "In":  # the other operators do not name the allowed values
+            labels[key] = labels[key] & set(values) if key in labels else frozenset(values)
     return labels
 
 

@@ -191,7 +191,7 @@ def pods_of_objects(objects: Iterable[Object], runtimes: Iterable[Object] = ()) 
 
 def _guarded(value: Object, runtimes: Runtimes, autoscalers: list[tuple[Object, Autoscaler]]) -> Iterator[Found]:
     try:
-        kind, group = _kind(value)
+        kind, group = str(value.get("kind")), str(value.get("apiVersion")).rpartition("/")[0]
         if kind in AUTOSCALERS and group in ("autoscaling", "keda.sh"):
             scaler = read_autoscaler(kind, subject_of(value), namespace_of(value), value)
             autoscalers.append((value, scaler))
@@ -213,10 +213,6 @@ def _bounded(read: ObjectPods, autoscalers: Sequence[Autoscaler], stray: Autosca
             one = replace(one, bounds=scaled(one.bounds, mine)) if mine else one
         found.append(one)
     return replace(read, found=tuple(found))
-
-
-def _kind(value: Object) -> tuple[str, str]:
-    return str(value.get("kind")), str(value.get("apiVersion")).rpartition("/")[0]
 
 
 def _read(value: Object, kind: str, group: str, runtimes: Runtimes) -> Iterator[Found]:

@@ -198,6 +198,7 @@ def _read(
             f"Without --max-model-len vLLM reads {context.default:,} tokens: with the factors for up to "
             f"{context.longest:,} it answers shorter prompts worse."
         )
+    kv_heads = attention.kv_heads if isinstance(attention, Attention) else attention.heads if attention else 0
     facts = ModelFacts(
         name=name,
         model_type=text.model_type or c.model_type,
@@ -209,7 +210,7 @@ def _read(
         hidden_size=decoder.hidden,
         vocab_size=_vocabulary(text),
         heads=attention.heads if attention else 0,
-        kv_heads=text.integer("num_key_value_heads", default=_kv_heads(attention), high=2**16) if attention else 0,
+        kv_heads=text.integer("num_key_value_heads", default=kv_heads, high=2**16) if attention else 0,
         head_dim=_head_dim(attention) if attention else 0,
         intermediate_size=_dense_width(text, decoder),
         max_position_embeddings=context.longest,
@@ -330,10 +331,6 @@ def _count(stored: Sequence[tuple[Weight, Quantization | None]], dtype: Dtype) -
         by_group[weight.group] += size
         by_dtype[f"{quantization.method} {quantization.bits} bits" if quantization else dtype] += size
     return Measured(dict(by_group), dict(by_dtype), together(weight for weight, _ in stored), dtype, ())
-
-
-def _kv_heads(attention: Attention | LatentAttention | CompressedAttention) -> int:
-    return attention.kv_heads if isinstance(attention, Attention) else attention.heads
 
 
 def _head_dim(attention: Attention | LatentAttention | CompressedAttention) -> int:

@@ -147,7 +147,7 @@ def reasons(
     sentences += [f"Tight: {one}." for one in short]
     sentences += [
         f"Override: {override.field} is {override.value} (planned: {override.planned}) until "
-        f"{override.expires.isoformat()}, because: {_one_line(override.reason)}"
+        f"{override.expires.isoformat()}, because: {' '.join(override.reason.split())}"
         for override in applied
     ]
     return tuple(sentences + _unknown(case, chosen))
@@ -357,7 +357,3 @@ def _unknown(case: Case, chosen: Candidate) -> list[str]:
 
 def _billions(parameters: int) -> str:
     return f"{parameters / 1e9:.2f} billion" if parameters >= 1e8 else f"{parameters:,}"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -27,16 +27,6 @@ from neuroscale.vllm.engine_arguments import EngineArguments
 
 
 @dataclass(frozen=True)
-class _Need:
-    """The need of a rank in bytes."""
-
-    weights: int
-    cache: int
-    beside: int
-    usable: int
-
-
-@dataclass(frozen=True)
 class Server:
     """One replica. `arguments` lack --max-num-seqs: each method gets the number of requests."""
 
@@ -50,24 +40,20 @@ class Server:
         """GiB of the fullest rank with the cache that `held` requests need, while `at_once` (None: the same number) are
         computed. `free` is negative if that does not fit. `typical`: tokens of each request but one, which is of full
         length (None: all are)."""
-        parts = self._need(held, at_once, typical)
-        return memory_of(parts.weights, parts.cache, parts.beside, parts.usable)
+        return memory_of(*self._need(held, at_once, typical))
 
     def fits(self, held: int, at_once: int | None = None, typical: int | None = None) -> bool:
         """Whether that many requests fit, exactly; `typical` as in `memory`."""
-        need = self._need(held, at_once, typical)
-        if self._pool is None or need.weights + need.cache + need.beside > need.usable:
+        weights, cache, beside, usable = self._need(held, at_once, typical)
+        if self._pool is None or weights + cache + beside > usable or self.beyond(held, at_once):
             return False
-        return not self.beyond(held, at_once) and not self._few_states(held, at_once, need)
-
-    def _few_states(self, held: int, at_once: int | None, need: _Need) -> bool:
         resolved, _ = self._computing(held, at_once)
-        return bool(too_few_states(resolved, self._pool, need.usable - need.weights - need.beside, self._does, 0.0))
+        return not too_few_states(resolved, self._pool, usable - weights - beside, self._does, 0.0)
 
     def beyond(self, held: int, at_once: int | None = None) -> list[str]:
         """The parts that do not fit outside the share that vLLM takes, each as a complete sentence."""
         resolved, beside = self._computing(held, at_once)
-        usable = math.floor(self.device.memory_bytes * share(self.device, self.arguments, resolved))
+        usable = self._usable(resolved)
         lacks = too_much(self.device, self.arguments, resolved, beside, usable, self._weights.total)
         return [lack.told for lack in lacks]
 
@@ -89,7 +75,8 @@ class Server:
             found.append(f"The layers of {self.facts.name} keep caches that vLLM cannot put into one.")
         return found
 
-    def _need(self, held: int, at_once: int | None, typical: int | None) -> _Need:
+    def _need(self, held: int, at_once: int | None, typical: int | None) -> tuple[int, int, int, int]:
+        """The need of a rank in bytes: weights, cache and what is beside them; and the bytes that vLLM may take."""
         resolved, beside = self._computing(held, at_once)
         cache = 0
         if self._pool is not None:
@@ -101,12 +88,10 @@ class Server:
             cache += self._pool.block_bytes if self._does.spare_block else 0
         if self.whole_gib:
             cache = math.ceil(cache / GIB) * GIB
-        return _Need(
-            weights=self._weights.total,
-            cache=cache,
-            beside=sum(beside.counted.values()),
-            usable=math.floor(self.device.memory_bytes * share(self.device, self.arguments, resolved)),
-        )
+        return self._weights.total, cache, sum(beside.counted.values()), self._usable(resolved)
+
+    def _usable(self, resolved: Resolved) -> int:
+        return math.floor(self.device.memory_bytes * share(self.device, self.arguments, resolved))
 
     def _computing(self, held: int, at_once: int | None) -> tuple[Resolved, Overhead]:
         sequences = max(held if at_once is None else at_once, 1)

@@ -64,19 +64,11 @@ def _float(text: str) -> float:
         raise ValueError(f"{text!r} is not a number") from None
 
 
-def _whole_or_auto(text: str) -> int:
-    return -1 if text.strip() == "-1" or text.strip().lower() == "auto" else whole(text)
-
-
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
         raise ValueError(f"{text!r} is not JSON: {error}") from None
-
-
-def _json_or_text(text: str) -> Any:
-    return _json(text) if _BRACED.fullmatch(text) else text
 
 
 def _devices(text: str) -> list[int | str]:
@@ -108,9 +100,9 @@ _CONVERT: Mapping[str, Callable[[str], Any]] = {
     "int": _int,
     "float": _float,
     "human_int": whole,
-    "human_int_or_auto": _whole_or_auto,
+    "human_int_or_auto": lambda text: -1 if text.strip().lower() in ("-1", "auto") else whole(text),
     "json": _json,
-    "json_or_str": _json_or_text,
+    "json_or_str": lambda text: _json(text) if _BRACED.fullmatch(text) else text,
     "devices": _devices,
     "lowered": lambda text: text.lower().replace("-", "_"),
 }

@@ -280,7 +280,7 @@ def with_variables(arguments: EngineArguments, environment: Mapping[str, str]) -
     switches: dict[str, bool | None] = {}
     for name in (ESTIMATE_GRAPHS, SECOND_RUNNER):
         if name in environment:
-            switches[name] = _switch(environment[name])
+            switches[name] = {"0": False, "1": True}.get(environment[name].strip())
             if switches[name] is None:
                 found.append(Unplanned(name, f"the value {environment[name]!r}, which is neither 0 nor 1"))
     return replace(
@@ -289,7 +289,3 @@ def with_variables(arguments: EngineArguments, environment: Mapping[str, str]) -
         second_runner=switches.get(SECOND_RUNNER),
         unplanned=(*arguments.unplanned, *found),
     )
-
-
-def _switch(text: str) -> bool | None:
-    return {"0": False, "1": True}.get(text.strip())

@@ -244,13 +244,9 @@ def seed_oss(c: Keys) -> Decoder:
 
 def exaone4(c: Keys) -> Decoder:
     """EXAONE 4: norms after the blocks."""
-    period = c.optional("sliding_window_pattern", low=1) if _is_number(c, "sliding_window_pattern") else 4
+    period = c.optional("sliding_window_pattern", low=1) if isinstance(c.raw("sliding_window_pattern"), int) else 4
     every = full_every(period or 4) if window_of(c) else None
     return dense_decoder(c, attentions_of(c, every, norm="head"), Mlp(mlp_width(c)), NORMS_BEHIND)
-
-
-def _is_number(c: Keys, key: str) -> bool:
-    return isinstance(c.raw(key), int)
 
 
 def hunyuan(c: Keys) -> Decoder:

@@ -159,7 +159,7 @@ def _pairs(start: _Refused, around: Around, in_8_bits: Sequence[_Works]) -> list
         for first in (_share_of_the_card, _fewer_requests, copies)
         for works in _that_start(_both(first, _shorter, start), start.result.version)
     ]
-    best = max([*in_8_bits, *shorter], key=_context, default=None)
+    best = max([*in_8_bits, *shorter], key=lambda works: works[1].max_model_len, default=None)
     return [] if best is None or best in in_8_bits else [best]
 
 
@@ -196,10 +196,6 @@ def _can_start(copies: _Kind, start: _Refused) -> bool:
         for copy in of_all
         for share in shares
     )
-
-
-def _context(works: _Works) -> int:
-    return works[1].max_model_len
 
 
 def _in_8_bits(start: _Refused) -> Iterator[_Attempt]:

@@ -150,11 +150,7 @@ def _one_table(layers: dict[LayerSpec, int]) -> Pool | None:
     first = next(iter(layers))
     if len(layers) > 1 and not _uniform(list(layers)):
         return None
-    return Pool((Group(first, sum(layers.values()), _bytes(layers)),))
-
-
-def _bytes(layers: dict[LayerSpec, int]) -> int:
-    return sum(spec.page_bytes * count for spec, count in layers.items())
+    return Pool((Group(first, sum(layers.values()), sum(spec.page_bytes * count for spec, count in layers.items())),))
 
 
 def _uniform(specs: list[LayerSpec]) -> bool:
@@ -259,7 +255,9 @@ def _repeats(buckets: Sequence[_Bucket]) -> int:
     """How many layers of each page size a group of a balanced bucket gets; 0 if buckets stay whole. The number that
     pads the buckets least, and the larger of two that pad alike (`_approximate_gcd`)."""
     balanced = [bucket for bucket in buckets if _is_balanced(bucket)]
-    least = max((max(bucket.values()) for bucket in balanced if _sizes(bucket) > 1), default=0)
+    least = max(
+        (max(bucket.values()) for bucket in balanced if len({spec.page_bytes for spec in bucket}) > 1), default=0
+    )
     if not least:
         return 0
     counts = [max(bucket.values()) for bucket in balanced]
@@ -271,10 +269,6 @@ def _is_balanced(bucket: _Bucket) -> bool:
     for spec, count in bucket.items():
         by_size[spec.page_bytes] = by_size.get(spec.page_bytes, 0) + count
     return len(set(by_size.values())) == 1
-
-
-def _sizes(bucket: _Bucket) -> int:
-    return len({spec.page_bytes for spec in bucket})
 
 
 def _spec(kind: CacheLayers) -> LayerSpec:
