@@ -212,11 +212,11 @@ def _read(
         heads=attention.heads if attention else 0,
         kv_heads=text.integer("num_key_value_heads", default=kv_heads, high=2**16) if attention else 0,
         head_dim=_head_dim(attention) if attention else 0,
-        intermediate_size=_dense_width(text, decoder),
+        intermediate_size=_widest(decoder, Mlp) or text.optional("intermediate_size") or 0,
         max_position_embeddings=context.longest,
         experts=decoder.experts.count if decoder.experts else 0,
         experts_per_token=decoder.experts.per_token if decoder.experts else 0,
-        moe_intermediate_size=_expert_width(decoder),
+        moe_intermediate_size=_widest(decoder, Experts),
         tensors=measured.tensors,
         cache=cache_of(decoder.layers),
         quantization=scheme.facts if scheme else None,
@@ -339,11 +339,7 @@ def _head_dim(attention: Attention | LatentAttention | CompressedAttention) -> i
     return attention.nope_dim + attention.rope_dim
 
 
-def _dense_width(text: Keys, decoder: Decoder) -> int:
-    widths = [block.width for layer in decoder.layers for block in layer.blocks if isinstance(block, Mlp)]
-    return max(widths) if widths else text.optional("intermediate_size") or 0
-
-
-def _expert_width(decoder: Decoder) -> int:
-    widths = [block.width for layer in decoder.layers for block in layer.blocks if isinstance(block, Experts)]
-    return max(widths) if widths else 0
+def _widest(decoder: Decoder, kind: type[Mlp | Experts]) -> int:
+    """The largest width of a block of this kind; 0 if no layer has one."""
+    blocks = [block for layer in decoder.layers for block in layer.blocks]
+    return max((block.width for block in blocks if isinstance(block, kind)), default=0)

@@ -152,16 +152,8 @@ class GatedDelta:
 
     def state(self) -> StateLayers:
         """The state of this layer."""
-        return StateLayers(
-            "gated_delta",
-            1,
-            self.value_heads,
-            self.value_dim,
-            self.key_dim,
-            self.channels,
-            self.kernel,
-            dtype=self.dtype,
-        )
+        size = (self.value_heads, self.value_dim, self.key_dim)
+        return StateLayers("gated_delta", 1, *size, self.channels, self.kernel, dtype=self.dtype)
 
 
 @dataclass(frozen=True)
@@ -203,18 +195,8 @@ class Mamba2:
 
     def state(self) -> StateLayers:
         """The state of this layer."""
-        return StateLayers(
-            "mamba2",
-            1,
-            self.heads,
-            self.head_dim,
-            self.state_size,
-            self.inner,
-            self.kernel,
-            self.groups,
-            self.state_size,
-            self.dtype,
-        )
+        size, groups = (self.heads, self.head_dim, self.state_size), (self.groups, self.state_size)
+        return StateLayers("mamba2", 1, *size, self.inner, self.kernel, *groups, self.dtype)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from neuroscale.planning import replica_memory
 from neuroscale.planning.fit.argument_defaults import BLOCK
 from neuroscale.planning.fit.confidence import Doubt
 from neuroscale.planning.fit.device import device
+from neuroscale.planning.fit.versions import number
 from neuroscale.planning.override_shortfalls import too_short
 from neuroscale.planning.plan import Memory, Replicas, Resources, Speed
 from neuroscale.planning.price import PodPrice, pod_price
@@ -343,7 +344,7 @@ def _unsupported(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, co
         origin = "the Hugging Face hub" if model.weights.kind == "hub" else "a model store of the organisation's own"
         support.append(f"{model.name} comes from {origin}, which the environment {case.environment_name} lacks.")
     minimum = model.serving.minimum_vllm_version
-    if minimum and _version(minimum) > _version(runtime.version):
+    if minimum and number(minimum) > number(runtime.version):
         support.append(f"{model.name} needs vLLM {minimum}; the runtime {runtime.name} has {runtime.version}.")
     group = model.checkpoint.quantization_group_size
     if group and facts.intermediate_size % (group * count):
@@ -376,7 +377,3 @@ def _too_small(
         f"= {total:.2f} GiB on each accelerator, and {needed.usable:.2f} GiB are usable ({total - needed.usable:.2f} "
         f"GiB short).{close}",
     )
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split("."))

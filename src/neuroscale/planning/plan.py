@@ -18,15 +18,13 @@ class Replicas(Frozen):
 
 
 class Memory(Frozen):
-    """GiB (2^30 bytes) per tensor-parallel rank, which is one accelerator. `usable` is the memory that vLLM may take of
-    the accelerator (its memory x utilisation); weights + kv_cache + overhead + free = usable. `kv_cache` is the cache
-    that the requested concurrency needs on one replica; `free` is negative for a plan that does not fit."""
+    """GiB (2^30 bytes) per rank, which is one accelerator: weights + kv_cache + overhead + free = usable."""
 
     weights: float
-    kv_cache: float
+    kv_cache: float  # the cache that the requested concurrency needs on one replica
     overhead: float
-    usable: float
-    free: float
+    usable: float  # the memory that vLLM may take of the accelerator (its memory x utilisation)
+    free: float  # negative for a plan that does not fit
 
 
 class Architecture(Frozen):
@@ -115,13 +113,11 @@ class Tenancy(Frozen):
 
 
 class Surroundings(Frozen):
-    """The settings of the cluster around the pods of an environment. `token_secret` and `token_key`: the Secret in the
-    team's namespace, and its key, with the Hugging Face token. `client_namespaces`: the other namespaces whose pods may
-    call the service, such as the ingress gateway's and Prometheus's."""
+    """The settings of the cluster around the pods of an environment."""
 
-    token_secret: str
-    token_key: str
-    client_namespaces: tuple[str, ...]
+    token_secret: str  # the Secret in the team's namespace with the Hugging Face token
+    token_key: str  # its key
+    client_namespaces: tuple[str, ...]  # others whose pods may call the service, as those of gateway and Prometheus
 
 
 class AppliedOverride(Frozen):
@@ -145,11 +141,10 @@ class Alternative(Frozen):
 
 
 class Lock(Frozen):
-    """The inputs of the plan. Digests are `sha256:` and 64 hexadecimal digits of canonical JSON. `entries` maps each
-    catalog entry that the plan depends on (`model/NAME`, `accelerator/NAME`, ...), and the settings of its environment
-    (`settings/NAME`), to their digests."""
+    """The inputs of the plan. Digests are `sha256:` and 64 hexadecimal digits of canonical JSON."""
 
     catalog_digest: str
+    # Of each catalog entry that the plan depends on (`model/NAME`, ...), and of the settings (`settings/ENVIRONMENT`).
     entries: dict[str, str]
     request_digest: str
     planner_version: str

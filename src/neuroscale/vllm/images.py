@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from neuroscale.vllm.known_arguments import numbers
+
 OLDEST = (0, 9, 1)
 """The oldest release that is judged. Of older ones a few starts are known (tests/ground_truth), and no other rules."""
 
@@ -69,14 +71,10 @@ def judged_as(image: str, asked: str, known: str) -> tuple[str, str]:
         return f"{product} numbers its images itself, so no tag of them is a version of vLLM: {as_known}", fix
     if not asked:
         return f"the image's tag does not show its vLLM version: {as_known}", pin
-    release = _numbers(asked)
-    if release > _numbers(known):
+    release = numbers(asked)
+    if release > numbers(known):
         return f"vLLM {asked} is newer than what is known here: {as_known}", pin
     read = f"its arguments are read as {known} would"
     if release < OLDEST:
         return f"vLLM {asked} is older than the releases that are known here: {read}, and its memory is not judged", pin
     return f"the arguments of vLLM {asked} are not known here: {read}, and its memory as {asked} uses it", pin
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])

@@ -189,7 +189,7 @@ class Snapshot:
 def versions() -> tuple[str, ...]:
     """The versions with a snapshot, oldest first."""
     names = (_NAME.fullmatch(entry.name) for entry in files("neuroscale.vllm").iterdir())
-    return tuple(sorted((name[1] for name in names if name), key=_numbers))
+    return tuple(sorted((name[1] for name in names if name), key=numbers))
 
 
 def nearest(version: str) -> Snapshot:
@@ -197,10 +197,10 @@ def nearest(version: str) -> Snapshot:
     there = versions()
     if version in there:
         return load(version)
-    wanted = _numbers(version)
+    wanted = numbers(version)
     if not wanted:
         return load(there[-1])
-    older = [one for one in there if _numbers(one) <= wanted]
+    older = [one for one in there if numbers(one) <= wanted]
     return load(older[-1] if older else there[0])
 
 
@@ -219,7 +219,7 @@ def _argument(item: dict[str, Any]) -> Argument:
     return Argument(**item | {"options": tuple(item["options"]), "choices": None if choices is None else (*choices,)})
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def numbers(version: str) -> tuple[int, ...]:
     """The numbers of a release without any suffix; () for a text that does not start with a number."""
     found = re.match(r"v?(\d+(?:\.\d+)*)", version)
     return tuple(map(int, found[1].split("."))) if found else ()

@@ -19,8 +19,9 @@ from neuroscale.models.families.common import (
     per_token,
     routed_experts,
 )
+from neuroscale.models.families.mamba import mamba2_of
 from neuroscale.models.layers import Attention, Experts, Layer, Mlp
-from neuroscale.models.mixers import Mamba2, ShortConv
+from neuroscale.models.mixers import ShortConv
 
 _NORMS = ("operator_norm", "ffn_norm")
 
@@ -151,26 +152,10 @@ def granitemoehybrid(c: Keys) -> Decoder:
         output_bias=bias,
         turned=c.text("position_embedding_type") == "rope",
     )
-    mixer = Mamba2(
-        c.integer("mamba_expand") * hidden_size(c),
-        c.integer("mamba_n_heads", high=2**16),
-        _head(c),
-        c.integer("mamba_d_state", high=2**16),
-        c.integer("mamba_n_groups", high=2**16),
-        c.integer("mamba_d_conv", high=2**10),
-        conv_bias=c.flag("mamba_conv_bias", True),
-        bias=c.flag("mamba_proj_bias"),
-    )
+    mixer = mamba2_of(c, c.integer("mamba_expand") * hidden_size(c))
     kinds = _kinds(c)
     layers = tuple(Layer(attention, blocks) if whole else Layer(None, blocks, mixer=mixer) for whole in kinds)
     return Decoder(layers, hidden_size(c))
-
-
-def _head(c: Keys) -> int:
-    """Values of a head of Mamba-2; "auto" stands for the width divided by the heads."""
-    if c.raw("mamba_d_head") == "auto":
-        return c.integer("mamba_expand") * hidden_size(c) // c.integer("mamba_n_heads", high=2**16)
-    return c.integer("mamba_d_head", high=2**16)
 
 
 def _kinds(c: Keys) -> list[bool]:

@@ -29,20 +29,25 @@ def falcon_h1(c: Keys) -> Decoder:
     """Falcon-H1: attention and Mamba-2 side by side in each layer."""
     heads, kv_heads, head_dim = head_shape(c)
     inner = c.optional("mamba_d_ssm") or c.integer("mamba_expand") * hidden_size(c)
-    states = c.integer("mamba_n_heads", high=2**16)
-    mixer = Mamba2(
+    mixer = mamba2_of(c, inner, norm=c.flag("mamba_rms_norm"))
+    layer = Layer(Attention(heads, kv_heads, head_dim), (Mlp(mlp_width(c), block="feed_forward"),), _NORMS, mixer=mixer)
+    return Decoder((layer,) * layer_count(c), hidden_size(c), final_norm=("final_layernorm.weight",))
+
+
+def mamba2_of(c: Keys, inner: int, *, norm: bool = True) -> Mamba2:
+    """Mamba-2 by the keys of Falcon-H1 and Granite; the values of a head may follow from `inner` and the heads."""
+    heads = c.integer("mamba_n_heads", high=2**16)
+    return Mamba2(
         inner,
-        states,
-        inner // states if c.raw("mamba_d_head") in ("auto", None) else c.integer("mamba_d_head", high=2**16),
+        heads,
+        inner // heads if c.raw("mamba_d_head") in ("auto", None) else c.integer("mamba_d_head", high=2**16),
         c.integer("mamba_d_state", high=2**16),
         c.integer("mamba_n_groups", high=2**16),
         c.integer("mamba_d_conv", high=2**10),
         conv_bias=c.flag("mamba_conv_bias", True),
         bias=c.flag("mamba_proj_bias"),
-        norm=c.flag("mamba_rms_norm"),
+        norm=norm,
     )
-    layer = Layer(Attention(heads, kv_heads, head_dim), (Mlp(mlp_width(c), block="feed_forward"),), _NORMS, mixer=mixer)
-    return Decoder((layer,) * layer_count(c), hidden_size(c), final_norm=("final_layernorm.weight",))
 
 
 def jamba(c: Keys) -> Decoder:
