@@ -97,7 +97,7 @@ def show_accuracy(
     rows = compare(read, Planner(read, load_catalog(FolderSnapshot(root))), kind)
     if not rows:
         message = "no case has this figure" if kind else "no case is judged"
-        raise InputError(Problem(str(cases or CASES), kind or "", message, "Name another kind, or a folder of cases."))
+        raise InputError.at(str(cases or CASES), kind or "", message, "Name another kind, or a folder of cases.")
     summaries = summarize(rows)
     if as_json:
         print_json(as_mapping(read, rows, summaries))

@@ -24,7 +24,7 @@ from neuroscale.core.errors import ExitStatus, InputError, Problem
 from neuroscale.core.files import write_public
 from neuroscale.core.validation import suggest
 from neuroscale.local import kserve
-from neuroscale.local.supervisor import is_running
+from neuroscale.local.process import is_running
 from neuroscale.policies.policy_set import PolicySet, load_policy_set
 from neuroscale.repo.layout import LOCAL_STATE, POLICIES, find_root
 from neuroscale.repo.snapshot import FolderSnapshot, Snapshot
@@ -65,16 +65,16 @@ def mutate_policies(
     """
     if write and (names or every > 1 or live):
         told = "renews the table of all policies, which needs every mutant and no cluster"
-        raise InputError(Problem("the command line", "--write", told, "Leave out the names, --one-in and --live."))
+        raise InputError.at("the command line", "--write", told, "Leave out the names, --one-in and --live.")
     if state and not live:
-        raise InputError(Problem("the command line", "--state", "names a platform to ask", "Add --live."))
+        raise InputError.at("the command line", "--state", "names a platform to ask", "Add --live.")
     snapshot = FolderSnapshot(find_root(repository or Path.cwd()))
     policies = load_policy_set(snapshot)
     known = [policy.name for policy in policies.policies]
     for name in names or ():
         if name not in known:
             fix = suggest(name, known)
-            raise InputError(Problem("the command line", "NAMES", f"{name!r} is not a policy of this repository", fix))
+            raise InputError.at("the command line", "NAMES", f"{name!r} is not a policy of this repository", fix)
     progress = Console(stderr=True, highlight=False, markup=False)
     if live:
         return _mutate_live(

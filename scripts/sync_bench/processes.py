@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import psutil
 
+from neuroscale.local.process import read_report
 from neuroscale.local.state import State
-from neuroscale.local.supervisor import read_report
 
 
 @dataclass

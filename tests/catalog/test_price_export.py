@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from cost_examples import prices
 from examples import examples
-from neuroscale.catalog.price_export import Export, WantedPrices, read_export
+from neuroscale.catalog.price_export import Export, WantedPrices
 from neuroscale.catalog.price_list import PriceList
-from neuroscale.catalog.price_update import updated
+from neuroscale.catalog.price_update import read_export, updated
 from neuroscale.core.errors import InputError
 from neuroscale.core.validation import parse
 from price_exports import aws, google, google_skus, offer, product, sku

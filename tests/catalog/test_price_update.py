@@ -11,9 +11,9 @@ import pytest
 
 from cost_examples import prices
 from neuroscale.catalog import Catalog
-from neuroscale.catalog.price_export import Export, WantedPrices, read_export
+from neuroscale.catalog.price_export import Export, WantedPrices
 from neuroscale.catalog.price_list import PriceList
-from neuroscale.catalog.price_update import Update, updated
+from neuroscale.catalog.price_update import Update, read_export, updated
 from neuroscale.core.errors import InputError
 from neuroscale.core.validation import parse
 from neuroscale.planning.price import pod_price

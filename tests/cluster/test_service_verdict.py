@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from examples import examples
 from neuroscale.cluster.command_lines import CommandLines
-from neuroscale.cluster.object_fields import condition, differences, part
+from neuroscale.cluster.object_fields import condition, differences
 from neuroscale.cluster.service_verdict import judge_service
+from neuroscale.core.validation import part
 from status_objects import BUDGET, ENVIRONMENT, NAME, NAMESPACE, NOW, REVISION, World, ago, condition_of
 
 

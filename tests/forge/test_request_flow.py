@@ -13,14 +13,15 @@ import pytest
 from neuroscale.core.errors import InputError
 from neuroscale.forge.branches import BranchMovedError
 from neuroscale.forge.interface import ForgeError
-from neuroscale.forge.request_flow import NoDifference, Outcome, Refused, request_service
+from neuroscale.forge.request_flow import Outcome, Refused, request_service
 from neuroscale.forge.service_pull_request import Base, OpenRequest, Publisher
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
 from neuroscale.rendering.scaffolder.plan_step import FORM
-from neuroscale.rendering.service_folder import scaffold, to_work_tree
+from neuroscale.rendering.service_folder import write_service
+from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.snapshot import GitSnapshot
 from neuroscale.request.service_request import Request
-from plan_factory import ANSWERS, make_request
+from plan_factory import ANSWERS, make_request, pull_request_for
 from repositories import Repository
 
 UNSERVABLE = {"longest_prompt_tokens": 1_000_000}
@@ -56,7 +57,7 @@ class Flow:
     def publisher(self, moves: int = 0) -> Main:
         return Main(self.clone.run("rev-parse", "HEAD"), moves)
 
-    def run(self, publisher: Publisher, **changes: Any) -> Outcome:
+    def run(self, publisher: Publisher, **changes: Any) -> Refused | Outcome:
         def answers(inputs: PlanningInputs) -> Request:
             assert inputs.catalog.models
             self.asked += 1
@@ -105,14 +106,12 @@ def test_a_refused_plan_is_an_outcome_with_its_numbers(flow: Flow) -> None:
 
 def test_what_main_serves_already_needs_no_pull_request(flow: Flow) -> None:
     inputs = read_planning_inputs(GitSnapshot(flow.clone.git, flow.clone.run("rev-parse", "HEAD")))
-    scaffold(ANSWERS, inputs.template, inputs.catalog, inputs.settings, to_work_tree(flow.clone.root))
+    write_service(pull_request_for(ANSWERS, inputs).files, flow.clone.root)
     flow.clone.commit({}, "Serve it")
     outcome = flow.run(flow.publisher())
-    assert isinstance(outcome, NoDifference)
-    assert outcome.change.path.folder == "manifests/dev/support-chat"
-    assert outcome.change.branch == "neuroscale/dev/support-chat"
-    assert outcome.pull is None
-    assert outcome.notes == ()
+    assert outcome == Outcome(
+        "neuroscale/dev/support-chat", Base("main", flow.publisher().commit), ServicePath("dev", "support-chat")
+    )
 
 
 def test_the_answers_are_asked_for_once_however_often_somebody_came_first(flow: Flow) -> None:

@@ -43,9 +43,9 @@ from neuroscale.local import (
 from neuroscale.local.forge_accounts import ADMIN, MAIN
 from neuroscale.local.kwok import SIMULATED
 from neuroscale.local.node import service as node
+from neuroscale.local.process import Record, read_report
 from neuroscale.local.start_and_stop import Options, last_lines, look, up
 from neuroscale.local.supervisor import NAME as SUPERVISOR
-from neuroscale.local.supervisor import Record, read_report
 from neuroscale.rendering.platform.argocd import VALUES
 from platform_lab import Platform, running_platform
 from platform_repository import edit

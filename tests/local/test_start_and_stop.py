@@ -15,9 +15,9 @@ import pytest
 
 from local_processes import local_state
 from neuroscale.local import processes, start_and_stop
-from neuroscale.local.process import INSTANCE_VARIABLE, PROCESS_VARIABLE, belonging
+from neuroscale.local.process import INSTANCE_VARIABLE, PROCESS_VARIABLE, belonging, read_report
 from neuroscale.local.state import LocalError, State
-from neuroscale.local.supervisor import NAME, read_report
+from neuroscale.local.supervisor import NAME
 from waiting import wait_for
 
 

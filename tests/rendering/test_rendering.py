@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,9 @@ from neuroscale.planning.plan import (
 )
 from neuroscale.planning.startup import judge_liveness, probe_window
 from neuroscale.rendering import api_key
-from neuroscale.rendering.scaffolder.interpreter import RenderedPullRequest
 from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError
-from neuroscale.rendering.service_folder import RENDERED_FILES, render, to_work_tree, write
+from neuroscale.rendering.scaffolder.template import FETCH
+from neuroscale.rendering.service_folder import RENDERED_FILES, render, write, write_service
 from neuroscale.request.service_request import Override, Request, dump_request, load_request
 from plan_factory import make_plan, make_request
 from platform_repository import TEMPLATE
@@ -557,28 +558,33 @@ def test_a_failing_write_leaves_whole_files_and_no_leftovers(tmp_path: Path, mon
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
 
 
-def pull_request(files: dict[str, str]) -> RenderedPullRequest:
-    return RenderedPullRequest("host?owner=o&repo=r", "branch", "title", "text", "main", "title", True, False, files)
-
-
-def test_publishing_to_the_work_tree_writes_the_service_folder(tmp_path: Path) -> None:
+def test_a_service_is_written_into_its_folder(tmp_path: Path) -> None:
     files = {f"manifests/dev/support-chat/{name}": text for name, text in rendered().items()}
-    output = to_work_tree(tmp_path)(pull_request(files))
-    assert output["remoteUrl"] == "manifests/dev/support-chat"
+    write_service(files, tmp_path)
     assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.yaml")} == set(files)
 
 
-@pytest.mark.parametrize("path", ["policies/x/policy.yaml", "manifests/dev/a/b/request.yaml", "manifests/request.yaml"])
-def test_publishing_outside_a_service_folder_is_refused(tmp_path: Path, path: str) -> None:
-    with pytest.raises(InputError, match="outside every service folder"):
-        to_work_tree(tmp_path)(pull_request({path: "x"}))
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize(
+    "target",
+    [
+        "policies/x",
+        "manifests/${{ parameters.environment }}/a/${{ parameters.service }}",
+        "manifests/${{ parameters.service }}",
+    ],
+)
+def test_a_template_that_renders_outside_the_service_folder_is_refused(target: str) -> None:
+    steps = tuple(
+        replace(step, input={**step.input, "targetPath": target}) if step.action == FETCH else step
+        for step in TEMPLATE.steps
+    )
+    with pytest.raises(InputError, match=r"Let it render exactly .* into manifests/dev/support-chat"):
+        render(make_request(), make_plan(), replace(TEMPLATE, steps=steps))
 
 
-def test_publishing_through_a_symlinked_folder_is_refused(tmp_path: Path) -> None:
+def test_writing_through_a_symlinked_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "repository" / "manifests").mkdir(parents=True)
     (tmp_path / "repository" / "manifests" / "dev").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(InputError, match="is a symlink"):
-        to_work_tree(tmp_path / "repository")(pull_request({"manifests/dev/a/request.yaml": "x"}))
+        write_service({"manifests/dev/a/request.yaml": "x"}, tmp_path / "repository")
     assert list((tmp_path / "elsewhere").iterdir()) == []

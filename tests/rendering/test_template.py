@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,16 @@ from neuroscale.gate.verdict import Outcome
 from neuroscale.planning.planner import plan as make_real_plan
 from neuroscale.rendering.scaffolder import interpreter, plan_step
 from neuroscale.rendering.scaffolder.form import FORM_FIELDS, REQUIRED_FIELDS, check_form, expected_enums
-from neuroscale.rendering.scaffolder.interpreter import RenderedPullRequest
 from neuroscale.rendering.scaffolder.lint import lint, lint_name
 from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError
 from neuroscale.rendering.scaffolder.skeleton_values import KINDS
 from neuroscale.rendering.scaffolder.template import Template, load_template
-from neuroscale.rendering.service_folder import render, scaffold, to_work_tree
+from neuroscale.rendering.service_folder import render, write_service
 from neuroscale.repo.layout import TEMPLATE as TEMPLATE_FOLDER
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from neuroscale.request.service_request import load_request
-from plan_factory import ANSWERS, make_plan, make_request
-from platform_repository import CATALOG, SETTINGS, TEMPLATE
+from plan_factory import ANSWERS, make_plan, make_request, pull_request_for
+from platform_repository import CATALOG, PLATFORM, SETTINGS, TEMPLATE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -60,14 +59,6 @@ def problems_of(snapshot: MemorySnapshot) -> list[Problem]:
         load_template(snapshot)
     assert all(problem.message and problem.fix for problem in caught.value.problems)
     return caught.value.problems
-
-
-def keep(sent: list[RenderedPullRequest]) -> interpreter.Publish:
-    def publish(request: RenderedPullRequest) -> Mapping[str, Any]:
-        sent.append(request)
-        return {"remoteUrl": "https://example.com/1", "pullRequestNumber": 1, "targetBranchName": "main"}
-
-    return publish
 
 
 # -- the form --------------------------------------------------------------------------------------------------------
@@ -138,12 +129,11 @@ def test_a_form_that_insists_on_a_typical_length_is_reported() -> None:
 
 
 def test_typical_lengths_reach_the_request_and_a_null_is_as_good_as_none() -> None:
-    sent: list[RenderedPullRequest] = []
-    scaffold({**ANSWERS, "typical_prompt_tokens": 700}, TEMPLATE, CATALOG, SETTINGS, keep(sent))
     nothing = {"typical_prompt_tokens": None, "typical_answer_tokens": None}
-    scaffold({**ANSWERS, **nothing}, TEMPLATE, CATALOG, SETTINGS, keep(sent))
-    scaffold(ANSWERS, TEMPLATE, CATALOG, SETTINGS, keep(sent))
-    said, null, without = (one.files["manifests/dev/support-chat/request.yaml"] for one in sent)
+    all_answers: list[dict[str, Any]] = [{**ANSWERS, "typical_prompt_tokens": 700}, {**ANSWERS, **nothing}, ANSWERS]
+    said, null, without = (
+        pull_request_for(answers, PLATFORM).files["manifests/dev/support-chat/request.yaml"] for answers in all_answers
+    )
     assert "typical_prompt_tokens: 700\n" in said
     assert "typical_answer_tokens" not in said
     assert null == without
@@ -278,22 +268,11 @@ def test_an_input_that_is_no_text_inside_a_longer_text_fails_instead_of_being_pr
         render(make_request(), make_plan(), template)
 
 
-def test_an_output_that_a_publisher_did_not_give_fails_instead_of_being_empty() -> None:
-    with pytest.raises(InputError, match=r"steps\.publish\.output\.remoteUrl has no value"):
-        interpreter.run(TEMPLATE, ANSWERS, lambda _: plan_step.body(make_request(), make_plan()), lambda _: {})
-
-
 @pytest.mark.parametrize("environment", ["../x", "/etc", "a//b", ".git", "a/../b", "", "a\nb"])
 def test_a_target_outside_the_workspace_is_refused(environment: str) -> None:
-    sent: list[RenderedPullRequest] = []
+    answers = {**ANSWERS, "environment": f"{environment}/../.."}
     with pytest.raises(InputError, match="is not a plain relative path"):
-        interpreter.run(
-            TEMPLATE,
-            {**ANSWERS, "environment": f"{environment}/../.."},
-            lambda _: plan_step.body(make_request(), make_plan()),
-            keep(sent),
-        )
-    assert sent == []
+        interpreter.run(TEMPLATE, answers, plan_step.body(make_request(), make_plan()))
 
 
 # -- the skeleton ----------------------------------------------------------------------------------------------------
@@ -453,25 +432,18 @@ def test_no_value_has_a_name_that_an_engine_reads_as_a_method() -> None:
 
 def test_values_that_were_never_encoded_do_not_pass() -> None:
     """The last line of defence: a file whose structure is not the template's is not returned."""
-
-    def plain(_: dict[str, Any]) -> dict[str, Any]:
-        body = copy.deepcopy(plan_step.body(make_request(), make_plan()))
-        body["values"]["owner"] = "x\n    injected: label"
-        return body
-
+    body = copy.deepcopy(plan_step.body(make_request(), make_plan()))
+    body["values"]["owner"] = "x\n    injected: label"
     with pytest.raises(InputError, match="differs from the template and the plan"):
-        interpreter.run(TEMPLATE, ANSWERS, plain, keep([]))
+        interpreter.run(TEMPLATE, ANSWERS, body)
 
 
 # -- from answers to files -------------------------------------------------------------------------------------------
 
 
 def test_answers_become_the_files_that_render_makes_of_the_same_plan() -> None:
-    sent: list[RenderedPullRequest] = []
-    outcome = scaffold(ANSWERS, TEMPLATE, CATALOG, SETTINGS, keep(sent))
-    (request,) = sent
+    request = pull_request_for(ANSWERS, PLATFORM)
     folder = "manifests/dev/support-chat"
-    assert outcome.output == {"links": [{"title": "Pull request", "icon": "github", "url": "https://example.com/1"}]}
     assert request.branch == "neuroscale/dev/support-chat"
     assert request.title == "Serve google/gemma-4-26B-A4B-it-qat-w4a16-ct as support-chat in dev"
     assert request.update
@@ -482,13 +454,11 @@ def test_answers_become_the_files_that_render_makes_of_the_same_plan() -> None:
 
 
 def test_a_request_that_cannot_be_met_publishes_nothing() -> None:
-    sent: list[RenderedPullRequest] = []
     answers = {**ANSWERS, "model": "deepseek-ai/DeepSeek-V3", "environment": "local"}
     with pytest.raises(RefusedPlanError) as caught:
-        scaffold(answers, TEMPLATE, CATALOG, SETTINGS, keep(sent))
+        pull_request_for(answers, PLATFORM)
     assert caught.value.exit_status is ExitStatus.FINDINGS
     assert caught.value.plan.verdict == "refused"
-    assert sent == []
 
 
 @pytest.mark.parametrize(
@@ -517,7 +487,7 @@ def test_a_request_that_cannot_be_met_publishes_nothing() -> None:
 )
 def test_an_answer_that_cannot_be_used_is_named(changes: dict[str, Any], field: str) -> None:
     with pytest.raises(InputError) as caught:
-        scaffold({**ANSWERS, **changes}, TEMPLATE, CATALOG, SETTINGS, keep([]))
+        pull_request_for({**ANSWERS, **changes}, PLATFORM)
     assert [problem.field for problem in caught.value.problems] == [field]
     assert {problem.where for problem in caught.value.problems} == {"the form"}
 
@@ -535,32 +505,27 @@ def test_unknown_names_are_refused_together_with_every_other_mistake() -> None:
     }
     del answers["p95_ttft_seconds"]
     with pytest.raises(InputError) as caught:
-        scaffold(answers, TEMPLATE, CATALOG, SETTINGS, keep([]))
+        pull_request_for(answers, PLATFORM)
     found = [problem.field for problem in caught.value.problems]
     wrong = ["service", "model", "team", "environment", "concurrent_users", "availability", "gpus", "p95_ttft_seconds"]
     assert sorted(found) == sorted(wrong)
 
 
 @pytest.mark.parametrize("field", ["team", "typical_prompt_tokens"])
-def test_a_template_that_sends_the_planner_other_answers_than_the_forms_publishes_nothing(field: str) -> None:
+def test_a_template_that_sends_the_planner_other_answers_than_the_forms_is_refused(field: str) -> None:
     def swap(definition: Any) -> None:
         definition["spec"]["steps"][0]["input"]["body"][field] = "${{ parameters.longest_prompt_tokens }}"
 
-    template = load_template(with_definition(swap))
-    sent: list[RenderedPullRequest] = []
-    with pytest.raises(InputError, match=f"send the planner other answers than the form's: {field}"):
-        scaffold(ANSWERS, template, CATALOG, SETTINGS, keep(sent))
-    request = load_request(dump({"schema_version": 1, **ANSWERS}), "request.yaml")
-    with pytest.raises(InputError, match=f"send the planner other answers than the form's: {field}"):
-        render(request, make_real_plan(request, CATALOG, SETTINGS), template)
-    assert sent == []
+    (problem,) = problems_of(with_definition(swap))
+    assert problem.message == f"sends the planner other answers than the form's: {field}"
+    assert problem.fix == f"Write `{field}: ${{{{ parameters.{field} }}}}`."
 
 
 @pytest.mark.parametrize("name", REQUIRED_FIELDS)
 def test_an_answer_that_is_missing_is_named(name: str) -> None:
     answers = {field: value for field, value in ANSWERS.items() if field != name}
     with pytest.raises(InputError) as caught:
-        scaffold(answers, TEMPLATE, CATALOG, SETTINGS, keep([]))
+        pull_request_for(answers, PLATFORM)
     assert [problem.field for problem in caught.value.problems] == [name]
 
 
@@ -578,21 +543,15 @@ anything = st.one_of(
 @settings(max_examples=examples(1000), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(FORM_FIELDS), anything)
 def test_any_answer_in_any_field_is_refused_by_name_or_becomes_the_request(name: str, value: Any) -> None:
-    sent: list[RenderedPullRequest] = []
     try:
-        scaffold({**ANSWERS, name: value}, TEMPLATE, CATALOG, SETTINGS, keep(sent))
+        request = pull_request_for({**ANSWERS, name: value}, PLATFORM)
     except RefusedPlanError:
-        refused = True
+        return
     except InputError as error:
         str(error).encode()
-        named = {problem.field for problem in error.problems}
-        refused = named == {name}
-    else:
-        refused = False
-    if refused:
-        assert sent == []
+        if {problem.field for problem in error.problems} != {name}:
+            raise
         return
-    (request,) = sent
     service = value if name == "service" else "support-chat"
     environment = value if name == "environment" else "dev"
     folder = f"manifests/{environment}/{service}"
@@ -622,7 +581,7 @@ def test_what_is_rendered_passes_every_schema_and_policy(tmp_path: Path) -> None
     ]
     for changes in answers:
         given = {**ANSWERS, "p95_ttft_seconds": 30, "longest_answer_tokens": 128, **changes}
-        scaffold(given, TEMPLATE, CATALOG, SETTINGS, to_work_tree(tmp_path))
+        write_service(pull_request_for(given, PLATFORM).files, tmp_path)
     folders = sorted(path.parent for path in tmp_path.rglob("request.yaml"))
     assert len(folders) == len(answers)
     for folder in folders:

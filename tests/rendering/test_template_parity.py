@@ -82,7 +82,7 @@ def test_backstage_evaluates_the_steps_inputs_to_the_same_values(
     # A field that was left empty is not there at all; to our steps it is null.
     filled_in = {**context, "parameters": {**dict.fromkeys(TEMPLATE.optional()), **context["parameters"]}}
     places = [(step.path, dict(step.input)) for step in TEMPLATE.steps]
-    for path, given_input in [*places, (("spec", "output"), TEMPLATE.output)]:
+    for path, given_input in [*places, (("spec", "output"), TEMPLATE.document.value["spec"]["output"])]:
         for place, text in expressions.strings(given_input, path):
             ours = expressions.evaluate(text, filled_in, TEMPLATE.where, place)
             for engine in ENGINES:

@@ -28,9 +28,8 @@ from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.gitea import NAME as FORGE
 from neuroscale.local.start_and_stop import last_lines
 from neuroscale.rendering.planning_inputs import read_planning_inputs
-from neuroscale.rendering.scaffolder.interpreter import RenderedPullRequest
-from neuroscale.rendering.service_folder import scaffold
 from neuroscale.repo.snapshot import FolderSnapshot
+from plan_factory import pull_request_for
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = "dev"
@@ -50,20 +49,7 @@ def service_files(name: str, example: str = "gemma-4-26b-a4b-qat") -> dict[str, 
     """The folder of a service as the template renders it: text by path in the repository."""
     answers: Any = yaml.safe_load((ROOT / f"templates/examples/{example}.yaml").read_text(encoding="utf-8"))
     platform = read_planning_inputs(FolderSnapshot(ROOT))
-    found: dict[str, str] = {}
-
-    def publish(request: RenderedPullRequest) -> Mapping[str, Any]:
-        found.update(request.files)
-        return {"remoteUrl": "", "pullRequestNumber": 0}
-
-    scaffold(
-        {**answers, "service": name, "environment": ENVIRONMENT},
-        platform.template,
-        platform.catalog,
-        platform.settings,
-        publish,
-    )
-    return found
+    return dict(pull_request_for({**answers, "service": name, "environment": ENVIRONMENT}, platform).files)
 
 
 def objects_of(files: Mapping[str, str]) -> list[Object]:

@@ -7,7 +7,7 @@ import fcntl
 import json
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,8 @@ from neuroscale.local.forge_accounts import MAIN
 from neuroscale.local.model_server import ModelServer
 from neuroscale.local.start_and_stop import last_lines
 from neuroscale.rendering.planning_inputs import read_planning_inputs
-from neuroscale.rendering.scaffolder.interpreter import RenderedPullRequest
-from neuroscale.rendering.service_folder import scaffold
 from neuroscale.repo.snapshot import FolderSnapshot
+from plan_factory import pull_request_for
 from platform_lab import Platform
 
 ENVIRONMENT = "local"
@@ -80,15 +79,8 @@ def service_files(name: str, **answers: Any) -> dict[str, str]:
     """The folder of a service of this environment as the template renders it: text by path in the repository."""
     told: Any = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     platform = read_planning_inputs(FolderSnapshot(ROOT))
-    found: dict[str, str] = {}
-
-    def publish(request: RenderedPullRequest) -> Mapping[str, Any]:
-        found.update(request.files)
-        return {"remoteUrl": "", "pullRequestNumber": 0}
-
-    told = {**told, "service": name, **answers}
-    scaffold(told, platform.template, platform.catalog, platform.settings, publish)
-    return found
+    answers = {**told, "service": name, **answers}
+    return dict(pull_request_for(answers, platform).files)
 
 
 def pods_of(cluster: Cluster, namespace: str, service: str) -> list[Object]:

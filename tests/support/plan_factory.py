@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -20,7 +21,12 @@ from neuroscale.planning.plan import (
     Surroundings,
     Tenancy,
 )
-from neuroscale.request.service_request import Request
+from neuroscale.planning.planner import plan
+from neuroscale.rendering.planning_inputs import PlanningInputs
+from neuroscale.rendering.scaffolder.interpreter import RenderedPullRequest
+from neuroscale.rendering.scaffolder.plan_step import request_of, served
+from neuroscale.rendering.service_folder import pull_request_of
+from neuroscale.request.service_request import KnownNames, Request
 
 ANSWERS: dict[str, Any] = {
     "service": "support-chat",
@@ -52,6 +58,13 @@ def make_request(**changes: Any) -> Request:
         "availability": "standard",
     }
     return Request.model_validate(fields | changes)
+
+
+def pull_request_for(answers: Mapping[str, Any], inputs: PlanningInputs) -> RenderedPullRequest:
+    """The pull request that a form's answers lead to, with a real plan. Raises InputError and RefusedPlanError."""
+    catalog, settings, template = inputs.catalog, inputs.settings, inputs.template
+    request = request_of(answers, KnownNames.of(catalog, settings))
+    return pull_request_of(request, served(plan(request, catalog, settings, template.version)), template)
 
 
 def make_plan(request: Request | None = None, **changes: Any) -> Plan:

@@ -19,10 +19,10 @@ from neuroscale.cli.options import Reports
 from neuroscale.cli.smoke import Question, run_smoke_tests
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.forward import find_kubectl
-from neuroscale.cluster.object_fields import part
 from neuroscale.cluster.service_status_reader import Question as ServicesAsked
 from neuroscale.cluster.service_status_reader import Reader
 from neuroscale.cluster.services_in_git import Clone
+from neuroscale.core.validation import part
 from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.policies.policy_set import PolicySet, load_policy_set
 from neuroscale.repo.snapshot import FolderSnapshot

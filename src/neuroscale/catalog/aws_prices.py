@@ -25,7 +25,7 @@ from neuroscale.catalog.price_export import (
     section,
 )
 from neuroscale.catalog.price_list import Instance, Price
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 
 # https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html
 _FAMILIES: Mapping[str, str] = {
@@ -83,12 +83,12 @@ def read_offers(value: Mapping[str, Any], where: str, wanted: WantedPrices) -> E
     """The prices of instances with accelerators. Raises InputError for a file that is not an offer file of EC2."""
     if wanted.tier != "on-demand":
         message = f"AWS publishes no {wanted.tier} prices in an offer file"
-        raise InputError(Problem(where, "", message, "Leave --tier out."))
+        raise InputError.at(where, "", message, "Leave --tier out.")
     # Without its products and terms, which are hundreds of megabytes and mostly about something else.
     file = section({key: one for key, one in value.items() if not isinstance(one, dict)}, where, "", _File)
     if file.offer_code != "AmazonEC2":
         fix = "Name the offer file of AmazonEC2."
-        raise InputError(Problem(where, "offerCode", f"is {name(file.offer_code)!a}", fix))
+        raise InputError.at(where, "offerCode", f"is {name(file.offer_code)!a}", fix)
     all_products, terms = (_object(value, key, where) for key in ("products", "terms"))
     products = [
         section(one, where, f"products.{name(key)}", _Product)
@@ -122,7 +122,7 @@ def read_offers(value: Mapping[str, Any], where: str, wanted: WantedPrices) -> E
 def _object(value: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
     found = value.get(key)
     if not isinstance(found, dict):
-        raise InputError(Problem(where, key, "is not an object", "Export the price list again."))
+        raise InputError.at(where, key, "is not an object", "Export the price list again.")
     return found
 
 
@@ -176,7 +176,7 @@ def _hourly(sku: str, terms: Mapping[str, Any], where: str) -> Decimal:
                 raise NoPriceError(f"its price is in {name(', '.join(dimension.price_per_unit))}, not in USD")
             if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,12})?", usd):
                 message = f"{name(usd)!a} is not an amount"
-                raise InputError(Problem(where, f"{at}.{name(code)}", message, "Export the price list again."))
+                raise InputError.at(where, f"{at}.{name(code)}", message, "Export the price list again.")
             found.add(Decimal(usd))
     if len(found) != 1:
         raise NoPriceError(f"the file has {len(found)} prices on demand for it")

@@ -29,7 +29,7 @@ from neuroscale.catalog.price_export import (
     section,
 )
 from neuroscale.catalog.price_list import Price
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 
 # The GPU in a description, the accelerator of the catalog, and the series of machines that it comes with.
 # https://cloud.google.com/compute/docs/accelerator-optimized-machines
@@ -122,11 +122,11 @@ def read_skus(value: Mapping[str, Any], where: str, wanted: WantedPrices) -> Exp
     """The prices of GPUs with their machines' vCPUs and memory. Raises InputError for a file that is not an export."""
     skus = value["skus"]
     if not isinstance(skus, list):
-        raise InputError(Problem(where, "skus", "is not a list", "Export the price list again."))
+        raise InputError.at(where, "skus", "is not a list", "Export the price list again.")
     if value.get("nextPageToken"):
         message = "says that more pages follow, so prices may be missing"
         fix = "Join the `skus` of all pages in one list, and leave `nextPageToken` empty."
-        raise InputError(Problem(where, "nextPageToken", message, fix))
+        raise InputError.at(where, "nextPageToken", message, fix)
     # Most SKUs are about something else, and a list has tens of thousands: those alone are read whole.
     read = [
         (section(one, where, f"skus[{index}]", _Sku), one, index) for index, one in enumerate(skus) if _may_matter(one)
@@ -247,9 +247,9 @@ def _usd(money: _Money, where: str, field: str) -> Decimal:
     """Whole units and billionths of one, as Google writes an amount. Raises InputError for another currency."""
     if money.currency_code != "USD":
         fix = "Export it with currencyCode=USD."
-        raise InputError(Problem(where, field, f"is in {name(money.currency_code)!a}, not in US dollars", fix))
+        raise InputError.at(where, field, f"is in {name(money.currency_code)!a}, not in US dollars", fix)
     units = str(money.units)
     if not re.fullmatch(r"[0-9]{1,9}", units) or not 0 <= money.nanos < 10**9:
         message = f"{name(units)} units and {money.nanos} nanos are not an amount"
-        raise InputError(Problem(where, field, message, "Export the price list again."))
+        raise InputError.at(where, field, message, "Export the price list again.")
     return Decimal(units) + Decimal(money.nanos) / 10**9

@@ -13,7 +13,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.files import read_bounded
 from neuroscale.core.validation import same_but_owner, suggest
 from neuroscale.models.config import read_config
@@ -49,10 +49,8 @@ def load_model(name: str, catalog: Catalog | None = None) -> ModelFacts:
     if HUB_ID.fullmatch(name) and not name.endswith((".json", ".yaml")) and not path.parent.is_dir():
         return _of_hub(name, catalog)
     known = catalog.models if catalog is not None else ()
-    raise InputError(
-        Problem(
-            name, "", "is neither a model of the catalog nor a path nor a name of the Hub", suggest(name, known, MODELS)
-        )
+    raise InputError.at(
+        name, "", "is neither a model of the catalog nor a path nor a name of the Hub", suggest(name, known, MODELS)
     )
 
 
@@ -71,7 +69,7 @@ def read_folder(folder: Path, name: str | None = None) -> ModelFacts:
     """The facts of the model in a folder: its config.json, and the headers of its safetensors files."""
     path = folder / "config.json"
     if not path.is_file():
-        raise InputError(Problem(str(path), "", "is not there", "Name the folder that holds the model's config.json."))
+        raise InputError.at(str(path), "", "is not there", "Name the folder that holds the model's config.json.")
     return read_config(_described(path), name or folder.resolve().name, str(path), folder_headers(folder))
 
 
@@ -86,7 +84,7 @@ def facts_of_hub_model(model: HubModel) -> ModelFacts:
     """The facts of a model of the Hub that was already looked up."""
     text = model.text("config.json")
     if text is None:
-        raise InputError(Problem(model.source, "", "has no config.json", "Name a model that transformers can read."))
+        raise InputError.at(model.source, "", "has no config.json", "Name a model that transformers can read.")
     config = parse_config(text, f"{model.source}: config.json")
     beside = model.text(_QUANTIZED)
     if beside is not None:
@@ -148,19 +146,17 @@ def find_model(model: str, name: str | None, today: date) -> FoundModel:
         return _of_folder(path, name, today)
     if path.is_file():
         if name is None:
-            raise InputError(
-                Problem(model, "", "does not say the model's name", "Name it: --name OWNER/MODEL, as on the Hub.")
+            raise InputError.at(
+                model, "", "does not say the model's name", "Name it: --name OWNER/MODEL, as on the Hub."
             )
         facts = load_model(model)
         return FoundModel(name, facts, f"a {path.name} that was given", today, on_hub="/" in name)
     if not HUB_ID.fullmatch(model) or path.parent.is_dir():
-        raise InputError(
-            Problem(
-                model,
-                "",
-                "is neither a folder nor a config.json nor a name of the Hub",
-                "Write OWNER/MODEL as the Hub does, or the path of a folder or a config.json.",
-            )
+        raise InputError.at(
+            model,
+            "",
+            "is neither a folder nor a config.json nor a name of the Hub",
+            "Write OWNER/MODEL as the Hub does, or the path of a folder or a config.json.",
         )
     return _found_on_hub(model, name, today)
 
@@ -170,7 +166,7 @@ def _found_on_hub(model: str, name: str | None, today: date) -> FoundModel:
 
     hub = HubModel(model)
     if name not in (None, model):
-        raise InputError(Problem("the command line", "--name", f"is not {model}", "Leave --name out for the Hub."))
+        raise InputError.at("the command line", "--name", f"is not {model}", "Leave --name out for the Hub.")
     facts = facts_of_hub_model(hub)
     return FoundModel(
         name=model,

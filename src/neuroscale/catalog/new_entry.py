@@ -11,7 +11,7 @@ from typing import Any
 from neuroscale.catalog.model_lookup import FoundModel
 from neuroscale.catalog.parser_families import RECIPES, UNKNOWN, parsers_of
 from neuroscale.catalog.quantization_kinds import kind_of
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.units import GIB
 from neuroscale.core.yaml_io import dump
 from neuroscale.models.config import read_entry
@@ -76,10 +76,8 @@ def _made(found: FoundModel) -> dict[str, Any]:
     kind = kind_of(facts)
     if kind is None:
         method = facts.quantization.method if facts.quantization else "none"
-        raise InputError(
-            Problem(
-                found.where, "quantization_config", f"the catalog has no name for the storage format {method!r}", ""
-            )
+        raise InputError.at(
+            found.where, "quantization_config", f"the catalog has no name for the storage format {method!r}", ""
         )
     values: dict[str, Any] = {
         "name": found.name,

@@ -7,11 +7,10 @@ https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/reading-service-pri
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Literal, TypeVar
 
@@ -80,72 +79,10 @@ class NoPriceError(Exception):
     """A product gives no price; the text is the reason."""
 
 
-def read_export(text: str, where: str, wanted: WantedPrices, accelerators: Collection[str], today: date) -> Export:
-    """The prices in `text`, the file `where`, for accelerators of the catalog.
-
-    Raises InputError if the file has neither format, is not as its provider publishes it, or has no price to take.
-    """
-    from neuroscale.catalog.aws_prices import read_offers
-    from neuroscale.catalog.google_prices import read_skus
-
-    value = _json(text, where)
-    readers: dict[str, Callable[..., Export]] = {"skus": read_skus, "products": read_offers}
-    for key, read in readers.items():
-        if isinstance(value, dict) and key in value:
-            export = read(value, where, wanted)
-            break
-    else:
-        raise InputError(
-            Problem(
-                where,
-                "",
-                "has neither `skus` nor `products`",
-                "Name an export of Google's Cloud Billing Catalog (services/ID/skus) or an offer file of the AWS Price "
-                "List.",
-            )
-        )
-    if export.date > today + timedelta(days=1):
-        raise InputError(Problem(where, "", f"is of {export.date}, which is in the future", "Correct the date in it."))
-    return _of_catalog(export, where, accelerators)
-
-
-def _of_catalog(export: Export, where: str, accelerators: Collection[str]) -> Export:
-    known = tuple(one for one in export.prices if one.accelerator in accelerators)
-    strangers = [
-        Unread(one.instance.name if one.instance else one.accelerator, f"the catalog has no {one.accelerator}")
-        for one in export.prices
-        if one not in known
-    ]
-    unread = (*export.unread, *strangers)
-    if not known:
-        reasons = "; ".join(f"{one.product}: {one.reason}" for one in unread[:5])
-        raise InputError(
-            Problem(
-                where,
-                "",
-                f"has no {export.tier} price of an accelerator of the catalog in {export.region}"
-                + (f" ({reasons})" if reasons else ""),
-                "Name a file of the service that has them: Compute Engine of Google Cloud, or AmazonEC2 of AWS.",
-            )
-        )
-    return replace(export, prices=tuple(sorted(known, key=lambda one: one.key)), unread=unread)
-
-
-def _json(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(
-            Problem(where, "", f"is not JSON: {error.msg}", "Export the price list again.", error.lineno)
-        ) from error
-    except (RecursionError, ValueError) as error:
-        raise InputError(Problem(where, "", "is not JSON that can be read", "Export the price list again.")) from error
-
-
 def section(value: Any, where: str, field: str, kind: type[Part]) -> Part:
     """A part of the file, typed. Raises InputError with the field's whole path."""
     if not isinstance(value, dict):
-        raise InputError(Problem(where, field, f"{shorten(value)} is not an object", "Export the price list again."))
+        raise InputError.at(where, field, f"{shorten(value)} is not an object", "Export the price list again.")
     try:
         return from_document(kind, Document(value), where)
     except InputError as error:
@@ -163,11 +100,11 @@ def chosen_region(regions: Iterable[str], wanted: WantedPrices, where: str) -> s
     if wanted.region is not None:
         if wanted.region not in known:
             message = f"has no accelerators in {wanted.region!a}"
-            raise InputError(Problem(where, "", message, f"Write another --region. {suggest(wanted.region, known)}"))
+            raise InputError.at(where, "", message, f"Write another --region. {suggest(wanted.region, known)}")
         return wanted.region
     if len(known) != 1:
         message = f"has accelerators in {len(known)} regions"
-        raise InputError(Problem(where, "", message, f"Name one with --region: {', '.join(known[:60]) or 'none'}."))
+        raise InputError.at(where, "", message, f"Name one with --region: {', '.join(known[:60]) or 'none'}.")
     return known[0]
 
 
@@ -177,7 +114,7 @@ def day_of(text: str, where: str, field: str) -> date:
         return datetime.fromisoformat(text).date()
     except ValueError as error:
         fix = "Write a time such as 2026-06-10T00:00:00Z."
-        raise InputError(Problem(where, field, f"{shorten(text)} is not a time", fix)) from error
+        raise InputError.at(where, field, f"{shorten(text)} is not a time", fix) from error
 
 
 def amount(usd: Decimal, *, of_host: bool = False) -> Decimal:

@@ -1,18 +1,20 @@
-"""Brings a price list up to date with a provider's export, as the text of its file. Nothing is read or written here."""
+"""Reads a provider's export, and brings a price list up to date with it, as the text of its file."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import date
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
 from decimal import Decimal
 from itertools import takewhile
 from typing import Any
 
-from neuroscale.catalog.price_export import TIERS, Export
+from neuroscale.catalog.aws_prices import read_offers
+from neuroscale.catalog.google_prices import read_skus
+from neuroscale.catalog.price_export import TIERS, Export, Unread, WantedPrices
 from neuroscale.catalog.price_list import Price, PriceList
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.yaml_io import dump
 from neuroscale.repo.layout import CATALOG
 
@@ -53,6 +55,61 @@ class Update:
         return tuple(one for one in self.changes if one.large)
 
 
+def read_export(text: str, where: str, wanted: WantedPrices, accelerators: Collection[str], today: date) -> Export:
+    """The prices in `text`, the file `where`, for accelerators of the catalog.
+
+    Raises InputError if the file has neither format, is not as its provider publishes it, or has no price to take.
+    """
+    value = _json(text, where)
+    readers: dict[str, Callable[..., Export]] = {"skus": read_skus, "products": read_offers}
+    for key, read in readers.items():
+        if isinstance(value, dict) and key in value:
+            export = read(value, where, wanted)
+            break
+    else:
+        raise InputError.at(
+            where,
+            "",
+            "has neither `skus` nor `products`",
+            "Name an export of Google's Cloud Billing Catalog (services/ID/skus) or an offer file of the AWS Price "
+            "List.",
+        )
+    if export.date > today + timedelta(days=1):
+        raise InputError.at(where, "", f"is of {export.date}, which is in the future", "Correct the date in it.")
+    return _of_catalog(export, where, accelerators)
+
+
+def _of_catalog(export: Export, where: str, accelerators: Collection[str]) -> Export:
+    known = tuple(one for one in export.prices if one.accelerator in accelerators)
+    strangers = [
+        Unread(one.instance.name if one.instance else one.accelerator, f"the catalog has no {one.accelerator}")
+        for one in export.prices
+        if one not in known
+    ]
+    unread = (*export.unread, *strangers)
+    if not known:
+        reasons = "; ".join(f"{one.product}: {one.reason}" for one in unread[:5])
+        raise InputError.at(
+            where,
+            "",
+            f"has no {export.tier} price of an accelerator of the catalog in {export.region}"
+            + (f" ({reasons})" if reasons else ""),
+            "Name a file of the service that has them: Compute Engine of Google Cloud, or AmazonEC2 of AWS.",
+        )
+    return replace(export, prices=tuple(sorted(known, key=lambda one: one.key)), unread=unread)
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError.at(
+            where, "", f"is not JSON: {error.msg}", "Export the price list again.", error.lineno
+        ) from error
+    except (RecursionError, ValueError) as error:
+        raise InputError.at(where, "", "is not JSON that can be read", "Export the price list again.") from error
+
+
 def list_path(name: str) -> str:
     """The path of a price list in the repository."""
     return f"{CATALOG}/prices/{name}.yaml"
@@ -73,13 +130,13 @@ def updated(name: str, text: str | None, there: PriceList | None, export: Export
         if old != new:
             message = f"is {old!a}, and the file's prices are of {new!a}"
             fix = f"Write another name with --list, or correct `{field}` in the list."
-            raise InputError(Problem(path, field, message, fix))
+            raise InputError.at(path, field, message, fix)
     mine = {one.key: one for one in there.prices}
     fresh = {one.key for one in export.prices}
     newest = max([there.date, *(one.date for one in there.prices if one.date and one.key in fresh)])
     if newest > export.date:
         message = f"is {newest}, but the file's prices are of {export.date}"
-        raise InputError(Problem(path, "date", message, "Export the provider's prices again."))
+        raise InputError.at(path, "date", message, "Export the provider's prices again.")
     behind = [one for key, one in mine.items() if key not in fresh]
     # The list's own date and source hold for its rates of vCPU and memory, and for prices without their own.
     whole = not behind and there.vcpu_hour is None and there.memory_gib_hour is None

@@ -15,7 +15,7 @@ import typer
 
 from neuroscale.cli.options import RepositoryOption
 from neuroscale.cluster.command_lines import Way, curl_line
-from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.forge.after_merge.evidence import ServiceEvidence
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def local_gateway() -> tuple[Way | None, str]:
         return Way(Path(local["authority"]), int(local["port"])), str(local["state"])
     except (ValueError, TypeError, KeyError):
         fix = "Write JSON with the texts state and authority, and the number port, or leave it out."
-        raise InputError(Problem("the environment", GATEWAY_VARIABLE, "does not describe a gateway", fix)) from None
+        raise InputError.at("the environment", GATEWAY_VARIABLE, "does not describe a gateway", fix) from None
 
 
 SECRET = "NEUROSCALE_REVERT_TOKEN"  # noqa: S105 - the name of Actions' secret
@@ -87,7 +87,7 @@ def react_to_smoke_tests(
     for name in environments or ():
         if name not in opened.settings.environments:
             message, fix = f"{name!r} is not in the settings", suggest(name, opened.settings.environments)
-            raise InputError(Problem("the command line", "--environment", message, fix))
+            raise InputError.at("the command line", "--environment", message, fix)
     local_gateway()  # a wrong one is refused before anything is done
     places = (opened.root / MANIFESTS, folder)
     served = [name for name in dict.fromkeys(environments or ()) if any((place / name).exists() for place in places)]
@@ -116,13 +116,11 @@ def _token() -> Token:
     from neuroscale.forge.token import VARIABLE, find_token
 
     if not os.environ.get(VARIABLE):
-        raise InputError(
-            Problem(
-                "the forge's token",
-                VARIABLE,
-                "is not set, so no comment can be written and no revert opened",
-                f"Store the token of a separate account (or of an app) as Actions' secret {SECRET}. The token that "
-                f"the forge gives to every job does not suffice: the gate does not judge its pushes.",
-            )
+        raise InputError.at(
+            "the forge's token",
+            VARIABLE,
+            "is not set, so no comment can be written and no revert opened",
+            f"Store the token of a separate account (or of an app) as Actions' secret {SECRET}. The token that "
+            f"the forge gives to every job does not suffice: the gate does not judge its pushes.",
         )
     return find_token()

@@ -9,7 +9,6 @@ Runs `neuroscale catalog add`: finds the model, makes its entry, shows what it f
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import textwrap
 from collections.abc import Mapping
@@ -30,7 +29,7 @@ from neuroscale.cli.options import (
     TokenFileOption,
     print_json,
 )
-from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import counted, terminal
 from neuroscale.repo.layout import find_root
 from neuroscale.repo.snapshot import FolderSnapshot
@@ -50,7 +49,7 @@ def write_files(root: Path, snapshot: Snapshot, files: Mapping[str, str]) -> lis
     for path in files:
         for place in [path, *map(str, [*Path(path).parents][:-1])]:
             if (root / place).is_symlink():
-                raise InputError(Problem(place, "", "is a symlink", "Replace it by a plain file or folder."))
+                raise InputError.at(place, "", "is a symlink", "Replace it by a plain file or folder.")
     changed = [path for path, text in files.items() if snapshot.read(path) != text.encode()]
     for path in changed:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -179,13 +178,13 @@ def _make(
     data = newest.read(path)
     there = None if data is None else read_mapping(decode(data, path), path).value
     if there is not None and there.get("name") != found.name:
-        raise InputError(
-            Problem(path, "name", f"is {there.get('name')!r}, not {found.name!r}", "Rename one of the two models.")
+        raise InputError.at(
+            path, "name", f"is {there.get('name')!r}, not {found.name!r}", "Rename one of the two models."
         )
     was, is_now = ((one or {}).get("model_type") for one in ((there or {}).get("config"), found.facts.config))
     if there is not None and was != is_now:
         told = f"is the entry of another architecture ({was}), and the files are of {is_now}"
-        raise InputError(Problem(path, found.name, told, "Give another name with --name, or remove the entry first."))
+        raise InputError.at(path, found.name, told, "Give another name with --name, or remove the entry first.")
     values = entry_values(found, there, said)
     text = decode(data, path) if data is not None and values == there else entry_text(values)
     files = {entry.path: base.read(entry.path) or b"" for entry in base.entries(CATALOG)}
@@ -205,7 +204,7 @@ def _environments(settings: Settings, named: str | None) -> list[str]:
 
     if named is not None and named not in settings.environments:
         fix = suggest(named, settings.environments)
-        raise InputError(Problem("the command line", "--environment", f"{named!a} is not in the settings", fix))
+        raise InputError.at("the command line", "--environment", f"{named!a} is not in the settings", fix)
     return list(settings.environments) if named is None else [named]
 
 
@@ -219,9 +218,7 @@ def _fields(path: Path | None) -> Mapping[str, Any]:
     values: Mapping[str, Any] = read_mapping(text, str(path)).value
     for key in ("name", "config"):
         if key in values:
-            raise InputError(
-                Problem(str(path), key, "comes from the model's files", "Remove it; --name gives another name.")
-            )
+            raise InputError.at(str(path), key, "comes from the model's files", "Remove it; --name gives another name.")
     return values
 
 
@@ -235,17 +232,11 @@ def _propose(
     *,
     as_json: bool,
 ) -> int:
-    from neuroscale.cli.open_repository import remote_address
+    from neuroscale.cli.open_repository import opened_publisher
     from neuroscale.cli.options import say_progress
     from neuroscale.cli.request_outcome import print_proposal
-    from neuroscale.forge.branches import Access, Branches
-    from neuroscale.forge.catalog_change import CatalogChange, propose
-    from neuroscale.forge.connect import connect
-    from neuroscale.forge.service_pull_request import Publisher
-    from neuroscale.forge.token import find_token
-    from neuroscale.repo.git import Git
+    from neuroscale.forge.request_flow import CatalogChange, propose
 
-    token = find_token(token_file)
     last: list[Made] = []
 
     def make(base: Snapshot, newest: Snapshot) -> CatalogChange:
@@ -253,10 +244,7 @@ def _propose(
         last[:] = [made]
         return CatalogChange(made.files, f"Add {found.name} to the catalog", _sentences(made, found))
 
-    with contextlib.closing(Git(root)) as git:
-        address = remote_address(git, remote)
-        say_progress(f"Looking at {remote}")
-        publisher = Publisher(connect(address, token), Branches(git, Access(address, token)))
+    with opened_publisher(root, remote, token_file) as (git, publisher):
         outcome = propose(git, publisher, found.name.rsplit("/", 1)[-1], make, say_progress)
     if not as_json:
         _print_entry(last[0])

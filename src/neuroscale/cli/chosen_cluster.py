@@ -43,23 +43,18 @@ def services_asked(service: str, environment: str, inputs: PlanningInputs) -> Qu
     if parts[:1] == (MANIFESTS,):
         parts = parts[1:]
     if len(parts) > 2 or (service and not parts):
-        raise InputError(
-            Problem(
-                "the command line",
-                "SERVICE",
-                f"{service!r} does not name a service",
-                "Name it, or ENVIRONMENT/SERVICE.",
-            )
+        raise InputError.at(
+            "the command line", "SERVICE", f"{service!r} does not name a service", "Name it, or ENVIRONMENT/SERVICE."
         )
     if len(parts) == 2:
         if environment not in ("", parts[0]):
             message = f"{service!r} is not in the environment {environment!r}"
-            raise InputError(Problem("the command line", "SERVICE", message, "Name the environment once."))
+            raise InputError.at("the command line", "SERVICE", message, "Name the environment once.")
         environment = parts[0]
     if environment and environment not in inputs.settings.environments:
         message = f"{environment!r} is not an environment of the settings"
         fix = suggest(environment, inputs.settings.environments)
-        raise InputError(Problem("the command line", "--environment", message, fix))
+        raise InputError.at("the command line", "--environment", message, fix)
     namespaces = sorted({team.namespace for team in inputs.catalog.teams.values()})
     return Question(tuple(namespaces), environment, parts[-1] if parts else "")
 
@@ -79,17 +74,12 @@ def one_service(found: Sequence[ServiceStatus], name: str) -> Service:
     there = [one for one in found if one.namespace]
     if len(there) > 1:
         places = ", ".join(sorted(f"{one.environment or '?'}/{one.name} (namespace {one.namespace})" for one in there))
-        raise InputError(
-            Problem(
-                "the command line",
-                "SERVICE",
-                f"{name!r} is the name of several services: {places}",
-                "Add --environment.",
-            )
+        raise InputError.at(
+            "the command line", "SERVICE", f"{name!r} is the name of several services: {places}", "Add --environment."
         )
     if not there:
         fix = next((one.next for one in found if one.next), "Ask for it: neuroscale request --interactive")
-        raise InputError(Problem("the command line", "SERVICE", f"{name!r} is not a service of this cluster", fix))
+        raise InputError.at("the command line", "SERVICE", f"{name!r} is not a service of this cluster", fix)
     (one,) = there
     return Service(one.name, one.namespace, one.environment, one.generation is not None)
 
@@ -124,9 +114,7 @@ def local_state(where: Where) -> State | None:
 
     if where.kubeconfig is not None or where.context is not None:
         message = "names two clusters"
-        raise InputError(
-            Problem("the command line", "--state", message, "Give --state, or --context and --kubeconfig.")
-        )
+        raise InputError.at("the command line", "--state", message, "Give --state, or --context and --kubeconfig.")
     found = State.read(where.state)
     if found is None or not found.instance.cluster or not found.instance.ports:
         raise _no_cluster(where.state)
@@ -177,4 +165,4 @@ def configured(
 
 
 def _no_cluster(folder: Path) -> InputError:
-    return InputError(Problem(str(folder), "", "does not hold a cluster", "Start one: neuroscale local up --cluster"))
+    return InputError.at(str(folder), "", "does not hold a cluster", "Start one: neuroscale local up --cluster")

@@ -57,7 +57,7 @@ def prometheus_of(
     ]
     if len(named) > 1:
         message = f"{' and '.join(named)} name more than one Prometheus"
-        raise InputError(Problem("the command line", named[0], message, "Give one of them."))
+        raise InputError.at("the command line", named[0], message, "Give one of them.")
     if url:
         with prometheus.by_address(url) as answering:
             yield answering
@@ -117,10 +117,10 @@ def opencost_of(environment: str, where: Where, url: str, settings: Settings) ->
 
     if environment and environment not in settings.environments:
         message = f"{environment!r} is not an environment of the settings"
-        raise InputError(Problem(COMMAND_LINE, "--environment", message, suggest(environment, settings.environments)))
+        raise InputError.at(COMMAND_LINE, "--environment", message, suggest(environment, settings.environments))
     if url and (where.context or where.kubeconfig or where.state):
         message = "stands beside a cluster, so two places are named"
-        raise InputError(Problem(COMMAND_LINE, opencost.OPTION, message, "Give one of them."))
+        raise InputError.at(COMMAND_LINE, opencost.OPTION, message, "Give one of them.")
     if url:
         with opencost.by_address(url) as answering:
             yield answering

@@ -76,8 +76,8 @@ def answer(question: Question, catalog: Catalog) -> Fit:
     try:
         number(question.vllm_version)
     except ValueError as error:
-        raise InputError(
-            Problem("--vllm-version", "", f"{question.vllm_version!r} is not a version", f"Write one such as {PINNED}.")
+        raise InputError.at(
+            "--vllm-version", "", f"{question.vllm_version!r} is not a version", f"Write one such as {PINNED}."
         ) from error
     where = _device(question, catalog)
     facts = facts_of(question.model, catalog)
@@ -151,10 +151,10 @@ def _device(question: Question, catalog: Catalog) -> Device:
     memory, bandwidth = question.memory_gib, question.bandwidth_gbs
     for option, value in (("--memory-gib", memory), ("--bandwidth-gbs", bandwidth), ("--count", question.count)):
         if value is not None and not (math.isfinite(value) and value > 0):
-            raise InputError(Problem(option, "", f"{value:g} is not a size", "Write a number above 0."))
+            raise InputError.at(option, "", f"{value:g} is not a size", "Write a number above 0.")
     used = question.used_gib
     if used is not None and not (math.isfinite(used) and used >= 0):
-        raise InputError(Problem("--used-gib", "", f"{used:g} is not a size", "Write a number from 0."))
+        raise InputError.at("--used-gib", "", f"{used:g} is not a size", "Write a number from 0.")
     name = question.accelerator or ""
     if name in catalog.accelerators:
         known = device(catalog.accelerators[name])
@@ -166,13 +166,11 @@ def _device(question: Question, catalog: Catalog) -> Device:
         )
     if memory is None:
         said = f"{name!r} is not an accelerator of the catalog" if name else "no accelerator is named"
-        raise InputError(
-            Problem(
-                "--accelerator",
-                "",
-                said,
-                f"{suggest(name, catalog.accelerators, ACCELERATORS)} Or describe one: --memory-gib.",
-            )
+        raise InputError.at(
+            "--accelerator",
+            "",
+            said,
+            f"{suggest(name, catalog.accelerators, ACCELERATORS)} Or describe one: --memory-gib.",
         )
     title = name or f"accelerator of {memory:g} GiB"
     return Device(name or "unnamed", title, family_of(name), memory, bandwidth, used_gib=used)
@@ -184,7 +182,7 @@ def _environment(question: Question) -> dict[str, str]:
     for said in question.environment:
         name, equals, value = said.partition("=")
         if not equals or not name.isidentifier():
-            raise InputError(Problem("--env", "", f"{said!r} is not a variable", "Write NAME=VALUE."))
+            raise InputError.at("--env", "", f"{said!r} is not a variable", "Write NAME=VALUE.")
         found[name] = value
     return found
 
@@ -194,8 +192,8 @@ def _command(question: Question) -> tuple[Parsed, tuple[str, ...]]:
     try:
         words = shlex.split(question.vllm_args)
     except ValueError as error:
-        raise InputError(
-            Problem("--vllm-args", "", f"cannot be split into words: {error}", "Close every quotation mark.")
+        raise InputError.at(
+            "--vllm-args", "", f"cannot be split into words: {error}", "Close every quotation mark."
         ) from error
     parsed = parse_arguments(words, question.vllm_version)
     wrong = [problem for problem in parsed.problems if problem.kind != "ignored"]
@@ -341,13 +339,11 @@ def show_fit(
     )
     result = answer(question, open_repository(repository).catalog)
     if length is not None and length > result.max_model_len:
-        raise InputError(
-            Problem(
-                "the command line",
-                "--length",
-                f"{length:,} tokens are more than a request may have here, which is {result.max_model_len:,}",
-                f"Write at most {result.max_model_len}, or raise --max-model-len in --vllm-args.",
-            )
+        raise InputError.at(
+            "the command line",
+            "--length",
+            f"{length:,} tokens are more than a request may have here, which is {result.max_model_len:,}",
+            f"Write at most {result.max_model_len}, or raise --max-model-len in --vllm-args.",
         )
     if picture is not None:
         from neuroscale.report.memory_picture import write_picture

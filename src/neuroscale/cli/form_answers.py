@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from neuroscale.cli.open_repository import read_file
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.printable import terminal
 from neuroscale.core.validation import shorten, suggest
 from neuroscale.core.yaml_io import dotted, read_mapping
@@ -55,13 +55,8 @@ class Answers:
 def check_source(answers: Path | None, *, interactive: bool) -> None:
     """Raises InputError unless there is exactly one source of answers."""
     if interactive == (answers is not None):
-        raise InputError(
-            Problem(
-                "the command line",
-                "",
-                "needs exactly one source of answers",
-                "Give --answers FILE or --interactive.",
-            )
+        raise InputError.at(
+            "the command line", "", "needs exactly one source of answers", "Give --answers FILE or --interactive."
         )
 
 
@@ -107,12 +102,12 @@ def ask(inputs: PlanningInputs, *, on_stderr: bool = False) -> Answers:
             wrong = partial(_problem, name, {**answers}, known, schema.get("enum"))
             answer = _ask_one(name, schema, default, wrong, on_stderr, may_be_empty=name in template.optional())
         except UnicodeDecodeError as error:
-            raise InputError(Problem("the answers", name, "is not UTF-8 text", "Write plain text.")) from error
+            raise InputError.at("the answers", name, "is not UTF-8 text", "Write plain text.") from error
         except typer.Abort as error:
             if isinstance(error.__context__, KeyboardInterrupt):
                 raise KeyboardInterrupt from error
-            raise InputError(
-                Problem("the answers", name, "end here", "Answer every question, or give a file with --answers.")
+            raise InputError.at(
+                "the answers", name, "end here", "Answer every question, or give a file with --answers."
             ) from error
         if answer is not None:
             answers[name] = answer

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neuroscale.cli.options import Reports, RepositoryOption, write_whole
-from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError, Problem, UntrustedError
+from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError, UntrustedError
 
 if TYPE_CHECKING:
     from neuroscale.gate.verdict import Verdict
@@ -128,13 +128,8 @@ def _judge(
 
     today = datetime.now(UTC).date()
     if bool(paths) == bool(base or head) or bool(base) != bool(head):
-        raise InputError(
-            Problem(
-                "the command line",
-                "",
-                "names neither paths nor a change to judge",
-                "Give PATH..., or --base and --head.",
-            )
+        raise InputError.at(
+            "the command line", "", "names neither paths nor a change to judge", "Give PATH..., or --base and --head."
         )
     if paths:
         return gate_paths(paths, _root(repository), today, server=server, strict=bool(strict))
@@ -187,12 +182,12 @@ def _write(verdict: Verdict, reports: Reports) -> None:
             sys.stdout.write(text(verdict))
             continue
         if path.is_dir():
-            raise InputError(Problem(str(path), "", "is a folder", "Name a file for the report."))
+            raise InputError.at(str(path), "", "is a folder", "Name a file for the report.")
         try:
             write_whole(path, text(verdict))
         except OSError as error:
-            raise InputError(
-                Problem(str(path), "", f"cannot be written: {error.strerror}", "Name a file in a folder that exists.")
+            raise InputError.at(
+                str(path), "", f"cannot be written: {error.strerror}", "Name a file in a folder that exists."
             ) from error
 
 

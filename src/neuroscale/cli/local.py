@@ -60,7 +60,7 @@ def local_up(
 
     cost = _cost(also)
     if cost and cluster is False:
-        raise InputError(Problem("the command line", "--with", "cost needs a cluster", "Leave --no-cluster out."))
+        raise InputError.at("the command line", "--with", "cost needs a cluster", "Leave --no-cluster out.")
     options = Options(runner_capacity, cluster, tuple(environments) if environments else None, cost=cost)
     root = find_root(repository or Path.cwd())
     forge = up(_folder(state, repository), root, options, _tell)
@@ -87,9 +87,7 @@ def _cost(also: list[str] | None) -> bool | None:
             problem = Problem("the command line", "--with", f"{name!r} is not a part", suggest(name, _PARTS))
             raise InputError(problem)
     if "none" in also and len(also) > 1:
-        raise InputError(
-            Problem("the command line", "--with", "none cannot be combined with a part", "Give one of them.")
-        )
+        raise InputError.at("the command line", "--with", "none cannot be combined with a part", "Give one of them.")
     return "cost" in also
 
 
@@ -159,7 +157,7 @@ def local_logs(
     logs = {path.stem: path for path in sorted(found.logs.glob("*.log"))} if found else {}
     if not logs or (name and name not in logs):
         known = f"Name one of {', '.join(logs)}." if logs else "Start it: neuroscale local up."
-        raise InputError(Problem("the command line", "NAME", f"{folder} has no log of {name}", known))
+        raise InputError.at("the command line", "NAME", f"{folder} has no log of {name}", known)
     chosen = {name: logs[name]} if name else {key: path for key, path in logs.items() if not key.endswith(".old")}
     ends = {key: path.stat().st_size for key, path in chosen.items()}
     for key, path in chosen.items():

@@ -240,8 +240,8 @@ def show_metrics(
     named = services_asked(service, environment, opened)
     name = named.name
     if not name:
-        raise InputError(
-            Problem("the command line", "SERVICE", "does not name a service", "Name it, or ENVIRONMENT/SERVICE.")
+        raise InputError.at(
+            "the command line", "SERVICE", "does not name a service", "Name it, or ENVIRONMENT/SERVICE."
         )
     seconds = _seconds(since)
     where = Where(context, kubeconfig, state)
@@ -256,7 +256,7 @@ def show_metrics(
             seen = [one for one in seen if one == namespace]
         if len(seen) > 1:
             message = f"{name!r} is in several namespaces: {', '.join(seen)}"
-            raise InputError(Problem("the command line", "SERVICE", message, "Name one with --namespace."))
+            raise InputError.at("the command line", "SERVICE", message, "Name one with --namespace.")
         if seen:
             found, told = read(prometheus, seen[0], name, at, seconds, chart_columns()), ""
         else:
@@ -278,5 +278,5 @@ def _seconds(text: str) -> float:
     seconds = int(found[1]) * _SECONDS[found[2]] if found else 0
     if not _LEAST <= seconds <= _MOST:
         message = f"{text!r} is not a time from 1m to 30d"
-        raise InputError(Problem("the command line", "--since", message, "Write 15m, 90s, 6h or 2d."))
+        raise InputError.at("the command line", "--since", message, "Write 15m, 90s, 6h or 2d.")
     return float(seconds)

@@ -208,7 +208,7 @@ def run_milestones(
 
 def _renew(outcome: Outcome) -> None:
     """Write the outputs that hold into their pages."""
-    from neuroscale.core.errors import InputError, Problem
+    from neuroscale.core.errors import InputError
     from neuroscale.milestones.lessons import renew
 
     for part, ending in outcome.endings.items():
@@ -217,12 +217,12 @@ def _renew(outcome: Outcome) -> None:
                 renew(outcome.lesson, part, ending.output)
             except ValueError as error:
                 fix = "Mark the place in the page as milestones/README.md says."
-                raise InputError(Problem(str(outcome.lesson.page(part)), "", str(error), fix)) from error
+                raise InputError.at(str(outcome.lesson.page(part)), "", str(error), fix) from error
 
 
 def _renew_table(root: Path, outcomes: list[Outcome]) -> None:
     """Write the rows of these lessons into the table of the last run."""
-    from neuroscale.core.errors import InputError, Problem
+    from neuroscale.core.errors import InputError
     from neuroscale.core.files import write_public
     from neuroscale.milestones.lessons import FOLDER, find_lessons
     from neuroscale.milestones.run_table import PAGE, renewed
@@ -233,4 +233,4 @@ def _renew_table(root: Path, outcomes: list[Outcome]) -> None:
         write_public(page, renewed(text, find_lessons(root), outcomes, datetime.now(UTC).date()))
     except (OSError, ValueError) as error:
         fix = "Mark the place of the table as in the original page."
-        raise InputError(Problem(str(page), "", str(error), fix)) from error
+        raise InputError.at(str(page), "", str(error), fix) from error

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import typer
 
 from neuroscale.cli.options import AnswersOption, InteractiveOption, RepositoryOption
-from neuroscale.core.errors import ExitStatus, InputError, Problem
-
-if TYPE_CHECKING:
-    from neuroscale.rendering.scaffolder.interpreter import Publish, RenderedPullRequest
+from neuroscale.core.errors import ExitStatus, InputError
 
 
 def new(
@@ -28,18 +24,20 @@ def new_service(answers: Path | None, repository: Path | None, *, interactive: b
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.core.printable import terminal
     from neuroscale.planning.override_shortfalls import unmet_demands
-    from neuroscale.planning.plan import load_plan
-    from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError
-    from neuroscale.rendering.service_folder import scaffold
-    from neuroscale.repo.layout import PLAN_FILE
+    from neuroscale.planning.planner import plan
+    from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError, request_of, served
+    from neuroscale.rendering.service_folder import pull_request_of, write_service
+    from neuroscale.request.service_request import KnownNames
 
     check_source(answers, interactive=interactive)
     opened = open_repository(repository)
-    publish = _publish_new(opened.root)
+    catalog, settings = opened.catalog, opened.settings
     given = ask(opened) if answers is None else read_answers(answers)
     try:
         with given.located():
-            outcome = scaffold(given.values, opened.template, opened.catalog, opened.settings, publish)
+            request = request_of(given.values, KnownNames.of(catalog, settings))
+            planned = served(plan(request, catalog, settings, opened.template.version))
+            files = pull_request_of(request, planned, opened.template).files
     except RefusedPlanError as error:
         from rich.console import Console
 
@@ -48,35 +46,26 @@ def new_service(answers: Path | None, repository: Path | None, *, interactive: b
         print_plan(error.plan, Console(highlight=False))
         typer.echo("Nothing was written.")
         return error.exit_status
-    for path in sorted(outcome.files):
+    _check_new(files, opened.root)
+    write_service(files, opened.root)
+    for path in sorted(files):
         typer.echo(f"  {path}")
-    for path, text in outcome.files.items():
-        if path.endswith(f"/{PLAN_FILE}"):
-            for sentence in unmet_demands(load_plan(text, path), opened.catalog, opened.settings):
-                typer.echo(f"Before a merge: {terminal(sentence, 1000)}")
+    for sentence in unmet_demands(planned, catalog, settings):
+        typer.echo(f"Before a merge: {terminal(sentence, 1000)}")
     typer.echo("Commit these files on a branch and check them: neuroscale gate --base main --head BRANCH")
     return ExitStatus.PASSED
 
 
-def _publish_new(root: Path) -> Publish:
-    """Writes the folder, unless a service with other answers (or reviewed overrides) lies there."""
-    from neuroscale.rendering.service_folder import to_work_tree
+def _check_new(files: Mapping[str, str], root: Path) -> None:
+    """Raises InputError where a service with other answers (or reviewed overrides) lies there already."""
     from neuroscale.repo.layout import REQUEST_FILE
 
-    write_to_work_tree = to_work_tree(root)
-
-    def publish(request: RenderedPullRequest) -> Mapping[str, Any]:
-        for path, text in request.files.items():
-            there = root / path
-            if path.endswith(f"/{REQUEST_FILE}") and there.is_file() and there.read_text(encoding="utf-8") != text:
-                raise InputError(
-                    Problem(
-                        path,
-                        "",
-                        "is there already and holds other answers",
-                        f"Edit it and run `neuroscale replan {Path(path).parent}`, or choose another service name.",
-                    )
-                )
-        return write_to_work_tree(request)
-
-    return publish
+    for path, text in files.items():
+        there = root / path
+        if path.endswith(f"/{REQUEST_FILE}") and there.is_file() and there.read_text(encoding="utf-8") != text:
+            raise InputError.at(
+                path,
+                "",
+                "is there already and holds other answers",
+                f"Edit it and run `neuroscale replan {Path(path).parent}`, or choose another service name.",
+            )

@@ -5,13 +5,16 @@ Finds the forge that a clone's git remote leads to.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.files import read_bounded
 from neuroscale.core.units import MIB
 from neuroscale.core.yaml_io import decode
@@ -21,21 +24,39 @@ from neuroscale.repo.layout import find_root
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import Request, fault_of, read_request
 
+if TYPE_CHECKING:
+    from neuroscale.forge.service_pull_request import Publisher
+
 
 def remote_address(git: Git, remote: str) -> str:
     """The address of a git remote, by the remote's name."""
     done = git.run("remote", "get-url", "--", remote, check=False)
     if done.returncode != 0:
         named = git.text("remote").split()
-        raise InputError(
-            Problem(
-                "the command line",
-                "--remote",
-                f"{remote!a} is not a git remote of this clone",
-                f"Name one of {', '.join(named)}." if named else "Add one: git remote add origin URL.",
-            )
+        raise InputError.at(
+            "the command line",
+            "--remote",
+            f"{remote!a} is not a git remote of this clone",
+            f"Name one of {', '.join(named)}." if named else "Add one: git remote add origin URL.",
         )
     return done.stdout.decode(errors="replace").strip()
+
+
+@contextlib.contextmanager
+def opened_publisher(root: Path, remote: str, token_file: Path | None) -> Iterator[tuple[Git, Publisher]]:
+    """The clone at `root`, and what opens pull requests on the forge of its `remote`. Raises the errors of the
+    forge."""
+    from neuroscale.cli.options import say_progress
+    from neuroscale.forge.branches import Access, Branches
+    from neuroscale.forge.connect import connect
+    from neuroscale.forge.service_pull_request import Publisher
+    from neuroscale.forge.token import find_token
+
+    token = find_token(token_file)
+    with contextlib.closing(Git(root)) as git:
+        address = remote_address(git, remote)
+        say_progress(f"Looking at {remote}")
+        yield git, Publisher(connect(address, token), Branches(git, Access(address, token)))
 
 
 LARGEST_FILE = MIB

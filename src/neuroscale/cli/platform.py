@@ -19,7 +19,7 @@ import typer
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import Settings, check_settings, load_settings
 from neuroscale.cli.options import JsonOption, KubeconfigOption, RepositoryOption, TokenFileOption, print_json
-from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.validation import suggest
 from neuroscale.rendering.platform import argocd, charts, files
 from neuroscale.rendering.platform.filling import Object
@@ -55,9 +55,7 @@ def show_platform_costs(
             if environment in settings.environments
             else "is not in the settings"
         )
-        raise InputError(
-            Problem("command line", "--environment", f"{environment!r} {why}", suggest(environment, names))
-        )
+        raise InputError.at("command line", "--environment", f"{environment!r} {why}", suggest(environment, names))
     prices = Prices(opened.catalog, settings.environments)
     snapshot = FolderSnapshot(opened.root)
     found = {
@@ -129,10 +127,10 @@ def installed_objects(
     check_settings(settings, catalog)
     if environment not in settings.environments:
         message = f"has no environment {environment!r}"
-        raise InputError(Problem(SETTINGS, "environments", message, suggest(environment, settings.environments)))
+        raise InputError.at(SETTINGS, "environments", message, suggest(environment, settings.environments))
     if repository_url and not _URL.fullmatch(repository_url):
         fix = "Write https://HOST/PATH or ssh://USER@HOST/PATH; a password belongs in Argo CD's repository Secret."
-        raise InputError(Problem("the command line", "--repo-url", "is not an address without a password", fix))
+        raise InputError.at("the command line", "--repo-url", "is not an address without a password", fix)
     # Argo CD reads the checked-in files from Git: outdated files would undo this installation.
     if problems := files.differences(snapshot, files.render(snapshot, catalog, settings)):
         raise InputError(problems)

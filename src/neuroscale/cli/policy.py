@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neuroscale.cli.options import JsonOption, RepositoryOption, print_json
-from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.core.errors import ExitStatus, InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,7 +56,7 @@ def explain_policy(
     policy = next((one for one in policies.policies if one.name == name), None)
     if policy is None:
         fix = suggest(name, [one.name for one in policies.policies])
-        raise InputError(Problem("the command line", "NAME", f"{name!r} is not a policy of this repository", fix))
+        raise InputError.at("the command line", "NAME", f"{name!r} is not a policy of this repository", fix)
     found = describe(snapshot, policies, policy)
     if as_json:
         print_json(asdict(found))

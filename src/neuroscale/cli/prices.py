@@ -5,7 +5,6 @@ Runs `neuroscale prices update`: reads the export, shows what changes, writes or
 
 from __future__ import annotations
 
-import contextlib
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,7 +24,7 @@ from neuroscale.cli.options import (
     TokenFileOption,
     print_json,
 )
-from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import counted, terminal
 
 if TYPE_CHECKING:
@@ -84,9 +83,9 @@ def update(asked: Asked, repository: Path | None, remote: str | None, token_file
 def _make(asked: Asked, text: str, base: Snapshot, newest: Snapshot) -> Made:
     """The list, checked as a part of the base's catalog."""
     from neuroscale.catalog import load_catalog
-    from neuroscale.catalog.price_export import WantedPrices, read_export
+    from neuroscale.catalog.price_export import WantedPrices
     from neuroscale.catalog.price_list import PriceList
-    from neuroscale.catalog.price_update import list_path, updated
+    from neuroscale.catalog.price_update import list_path, read_export, updated
     from neuroscale.catalog.settings import load_settings
     from neuroscale.core.validation import parse
     from neuroscale.core.yaml_io import decode
@@ -100,7 +99,7 @@ def _make(asked: Asked, text: str, base: Snapshot, newest: Snapshot) -> Made:
     name = asked.price_list or f"{export.provider}-{export.region}{suffix}"
     if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
         fix = "Write lower-case letters, digits and hyphens, such as aws-eu-west-1."
-        raise InputError(Problem("the command line", "--list", f"{name!a} cannot be the name of a list", fix))
+        raise InputError.at("the command line", "--list", f"{name!a} cannot be the name of a list", fix)
     path = list_path(name)
     data = newest.read(path)
     there_text = None if data is None else decode(data, path)
@@ -114,18 +113,12 @@ def _make(asked: Asked, text: str, base: Snapshot, newest: Snapshot) -> Made:
 
 
 def _propose(root: Path, asked: Asked, text: str, remote: str, token_file: Path | None, *, as_json: bool) -> int:
-    from neuroscale.cli.open_repository import remote_address
+    from neuroscale.cli.open_repository import opened_publisher
     from neuroscale.cli.options import say_progress
     from neuroscale.cli.request_outcome import print_proposal
-    from neuroscale.forge.branches import Access, Branches
-    from neuroscale.forge.catalog_change import CatalogChange, propose
-    from neuroscale.forge.connect import connect
-    from neuroscale.forge.service_pull_request import Publisher
-    from neuroscale.forge.token import find_token
-    from neuroscale.repo.git import Git
+    from neuroscale.forge.request_flow import CatalogChange, propose
     from neuroscale.repo.snapshot import FolderSnapshot
 
-    token = find_token(token_file)
     last: list[Made] = []
 
     def make(base: Snapshot, newest: Snapshot) -> CatalogChange:
@@ -135,12 +128,9 @@ def _propose(root: Path, asked: Asked, text: str, remote: str, token_file: Path 
         last[:] = [made]
         return CatalogChange({written.path: written.text}, f"Update the prices of {made.update.name}", _sentences(made))
 
-    with contextlib.closing(Git(root)) as git:
-        snapshot = FolderSnapshot(root)
-        name = _make(asked, text, snapshot, snapshot).update.name
-        address = remote_address(git, remote)
-        say_progress(f"Looking at {remote}")
-        publisher = Publisher(connect(address, token), Branches(git, Access(address, token)))
+    snapshot = FolderSnapshot(root)
+    name = _make(asked, text, snapshot, snapshot).update.name
+    with opened_publisher(root, remote, token_file) as (git, publisher):
         outcome = propose(git, publisher, f"prices-{name}", make, say_progress)
     if not as_json:
         _print(last[0])

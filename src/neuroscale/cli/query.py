@@ -29,7 +29,7 @@ from neuroscale.cli.options import (
 from neuroscale.cluster.endpoint import chat
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.metrics import Sampler, Snapshot
-from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import TerminalStream, encodable, terminal
 from neuroscale.core.units import MIB
 
@@ -185,7 +185,7 @@ def query_service(
     from neuroscale.cluster.endpoint.metrics import Sampler
 
     if temperature is not None and not math.isfinite(temperature):
-        raise InputError(Problem("--temperature", "", f"{temperature} is not a temperature", "Write a number from 0."))
+        raise InputError.at("--temperature", "", f"{temperature} is not a temperature", "Write a number from 0.")
     asked = _prompt(prompt)
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": asked})
@@ -260,13 +260,13 @@ def _prompt(given: str) -> str:
         data = sys.stdin.buffer.read(_LARGEST_PROMPT + 1)
         if len(data) > _LARGEST_PROMPT:
             told = f"is longer than {_LARGEST_PROMPT:,} bytes"
-            raise InputError(Problem("standard input", "", told, "No model takes so much: shorten it."))
+            raise InputError.at("standard input", "", told, "No model takes so much: shorten it.")
         try:
             prompt = data.decode()
         except UnicodeDecodeError as error:
-            raise InputError(
-                Problem("standard input", "", f"is not UTF-8 (byte {error.start})", "Give the prompt as text.")
+            raise InputError.at(
+                "standard input", "", f"is not UTF-8 (byte {error.start})", "Give the prompt as text."
             ) from None
     if not prompt.strip():
-        raise InputError(Problem("the prompt", "", "is empty", "Give a prompt, or - to read it from standard input."))
+        raise InputError.at("the prompt", "", "is empty", "Give a prompt, or - to read it from standard input.")
     return encodable(prompt)

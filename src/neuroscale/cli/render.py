@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from neuroscale.cli.options import RepositoryOption
-from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.core.errors import ExitStatus, InputError
 
 
 def render_request(
@@ -31,13 +31,11 @@ def render_request(
     if lock.exists():
         planned = load_plan(read_file(lock), str(lock))
         if planned.lock.request_digest != request_digest(asked):
-            raise InputError(
-                Problem(
-                    str(lock),
-                    "",
-                    f"was made for other answers than those in {request.name}",
-                    f"Run `neuroscale replan {request.parent}`.",
-                )
+            raise InputError.at(
+                str(lock),
+                "",
+                f"was made for other answers than those in {request.name}",
+                f"Run `neuroscale replan {request.parent}`.",
             )
     else:
         planned = plan(asked, opened.catalog, opened.settings, opened.template.version)

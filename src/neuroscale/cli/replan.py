@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from neuroscale.cli.options import RepositoryOption
-from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.core.errors import ExitStatus, InputError
 
 
 def replan_service(
@@ -27,13 +27,11 @@ def replan_service(
     request = opened.read_request(file)
     wanted = ServicePath(request.environment, request.service).folder
     if folder.resolve() != (opened.root / wanted).resolve():
-        raise InputError(
-            Problem(
-                str(file),
-                "",
-                f"is the request of {request.environment}/{request.service}, and does not lie in {wanted}",
-                "Correct its service and environment, or move the folder.",
-            )
+        raise InputError.at(
+            str(file),
+            "",
+            f"is the request of {request.environment}/{request.service}, and does not lie in {wanted}",
+            "Correct its service and environment, or move the folder.",
         )
     planned = plan(request, opened.catalog, opened.settings, opened.template.version)
     write(render(request, planned, opened.template), folder)
@@ -58,14 +56,12 @@ def _service_folder(root: Path, named: str) -> Path:
         candidates = [folder for folder in sorted(below.glob(pattern)) if (folder / REQUEST_FILE).is_file()]
     if len(candidates) > 1:
         names = ", ".join(str(folder.relative_to(root)) for folder in candidates)
-        raise InputError(Problem("the command line", "SERVICE", f"{named!r} is in {names}", "Name one of them."))
+        raise InputError.at("the command line", "SERVICE", f"{named!r} is in {names}", "Name one of them.")
     if not candidates or not candidates[0].is_relative_to(root):
-        raise InputError(
-            Problem(
-                "the command line",
-                "SERVICE",
-                f"{named!r} is not a service of this repository",
-                f"Name a folder {ServicePath('ENVIRONMENT', 'SERVICE').folder} that holds a {REQUEST_FILE}.",
-            )
+        raise InputError.at(
+            "the command line",
+            "SERVICE",
+            f"{named!r} is not a service of this repository",
+            f"Name a folder {ServicePath('ENVIRONMENT', 'SERVICE').folder} that holds a {REQUEST_FILE}.",
         )
     return candidates[0]

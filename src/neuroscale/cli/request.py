@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,32 +29,23 @@ def request_service(
 ) -> int:
     """Ask for a service: plan, render, judge, and open the pull request (or bring the open one up to date)."""
     from neuroscale.cli.form_answers import Answers, ask, check_source, read_answers, written_request
-    from neuroscale.cli.open_repository import remote_address
+    from neuroscale.cli.open_repository import opened_publisher
     from neuroscale.cli.options import say_progress
     from neuroscale.cli.request_outcome import print_outcome
     from neuroscale.forge import request_flow
-    from neuroscale.forge.branches import Access, Branches
-    from neuroscale.forge.connect import connect
-    from neuroscale.forge.service_pull_request import Publisher
-    from neuroscale.forge.token import find_token
     from neuroscale.rendering.scaffolder.plan_step import request_of
-    from neuroscale.repo.git import Git
     from neuroscale.repo.layout import find_root
 
     check_source(answers, interactive=interactive)
     given = Answers({}) if answers is None else read_answers(answers)
     root = find_root(repository or Path.cwd())
     written = None if answers is None else written_request(given, root)
-    token = find_token(token_file)
 
     def request(inputs: PlanningInputs) -> Request:
         if written is not None:
             return written
         return request_of(ask(inputs, on_stderr=True).values, None)
 
-    with contextlib.closing(Git(root)) as git, given.located():
-        address = remote_address(git, remote)
-        say_progress(f"Looking at {remote}")
-        publisher = Publisher(connect(address, token), Branches(git, Access(address, token)))
+    with opened_publisher(root, remote, token_file) as (git, publisher), given.located():
         outcome = request_flow.request_service(git, publisher, request, say_progress)
     return print_outcome(outcome, as_json=as_json)

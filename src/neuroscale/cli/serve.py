@@ -136,7 +136,7 @@ class _BodyLimit:
 
 def _answers(body: bytes, content_type: str) -> dict[str, Any]:
     if content_type.split(";")[0].strip().lower() != "application/json":
-        raise InputError(Problem(FORM, "", "is not sent as JSON", "Send it with `content-type: application/json`."))
+        raise InputError.at(FORM, "", "is not sent as JSON", "Send it with `content-type: application/json`.")
     repeated: list[str] = []
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -153,9 +153,9 @@ def _answers(body: bytes, content_type: str) -> dict[str, Any]:
     try:
         value = json.loads(body.decode("utf-8"), object_pairs_hook=once, parse_constant=no_constant)
     except (ValueError, RecursionError) as error:
-        raise InputError(Problem(FORM, "", "is not valid JSON", "Send one JSON object in UTF-8.")) from error
+        raise InputError.at(FORM, "", "is not valid JSON", "Send one JSON object in UTF-8.") from error
     if not isinstance(value, dict):
-        raise InputError(Problem(FORM, "", "is not a JSON object", "Send an object of the form's answers."))
+        raise InputError.at(FORM, "", "is not a JSON object", "Send an object of the form's answers.")
     if repeated:
         raise InputError([Problem(FORM, key[:60], "stands twice", "Send each field once.") for key in repeated])
     return value
@@ -194,13 +194,11 @@ def serve_plans(
     try:
         listener = socket.create_server((host, port), family=family)
     except OSError as error:
-        raise InputError(
-            Problem(
-                "the command line",
-                "--host, --port",
-                f"this program cannot listen at {host} port {port}: {error.strerror}",
-                "Name an address of this machine and a free port; --port 0 takes any.",
-            )
+        raise InputError.at(
+            "the command line",
+            "--host, --port",
+            f"this program cannot listen at {host} port {port}: {error.strerror}",
+            "Name an address of this machine and a free port; --port 0 takes any.",
         ) from error
     with listener:
         address = f"[{host}]" if family is socket.AF_INET6 else host

@@ -26,7 +26,7 @@ from neuroscale.cli.options import (
     RepositoryOption,
     print_json,
 )
-from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.core.errors import ExitStatus, InputError
 
 if TYPE_CHECKING:
     from neuroscale.metering.showback import Statement
@@ -63,9 +63,9 @@ def show_costs(
 
     chosen = next((one for one in BY if one == by), None)
     if chosen is None:
-        raise InputError(Problem(COMMAND_LINE, "--by", f"rows cannot be grouped by {by!r}", suggest(by, BY)))
+        raise InputError.at(COMMAND_LINE, "--by", f"rows cannot be grouped by {by!r}", suggest(by, BY))
     if as_csv and as_json:
-        raise InputError(Problem(COMMAND_LINE, "--csv", "stands beside --json", "Give one of them."))
+        raise InputError.at(COMMAND_LINE, "--csv", "stands beside --json", "Give one of them.")
     opened = open_repository(repository)
     asked = read_window(window, datetime.now(UTC))
     where = or_local(Where(context, kubeconfig, state), opencost_url, environment, opened.root)

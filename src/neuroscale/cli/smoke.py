@@ -27,10 +27,9 @@ from neuroscale.cli.options import (
 )
 from neuroscale.cluster.endpoint.key import KEY_FILE_VARIABLE, KEY_VARIABLE
 from neuroscale.cluster.endpoint.routes import read_rules
-from neuroscale.cluster.object_fields import part
 from neuroscale.cluster.services_in_git import Clone
-from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError, Problem, UntrustedError
-from neuroscale.core.validation import checked_address
+from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError, UntrustedError
+from neuroscale.core.validation import checked_address, part
 from neuroscale.kube.client import Cluster, KubernetesError
 from neuroscale.rendering.platform.argocd import NAMESPACE, SERVICE_LABEL
 from neuroscale.repo.git import Git
@@ -101,7 +100,7 @@ def _report(question: Question, where: Where, repository: Path | None) -> Report
     alone = question.base_url or any(os.environ.get(name) for name in (KEY_VARIABLE, KEY_FILE_VARIABLE))
     if alone and len(target.services) > 1:
         message = f"an address or a key belongs to one service, but {question.environment} has {len(target.services)}"
-        raise InputError(Problem("the command line", "--service", message, "Name the service with --service."))
+        raise InputError.at("the command line", "--service", message, "Name the service with --service.")
     spec = Spec(
         repository=str(root),
         environment=question.environment,
@@ -154,7 +153,7 @@ def _revision(root: Path, named: str, cluster: Cluster) -> tuple[str, str]:
         finally:
             git.close()
     if tip is None:
-        raise InputError(Problem(str(root), "", "is not a clone with a commit", "Run it in a clone of the repository."))
+        raise InputError.at(str(root), "", "is not a clone with a commit", "Run it in a clone of the repository.")
     return tip, fetch
 
 

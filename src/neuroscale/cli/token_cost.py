@@ -122,7 +122,5 @@ def _weight(text: str) -> Decimal | None:
     if not text:
         return None
     if not _WEIGHT.fullmatch(text) or not Decimal(text):
-        raise InputError(
-            Problem(COMMAND_LINE, "--output-weight", f"{text!r} is not a number above 0", "Write 4 or 2.5.")
-        )
+        raise InputError.at(COMMAND_LINE, "--output-weight", f"{text!r} is not a number above 0", "Write 4 or 2.5.")
     return Decimal(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 
 
 def repository_url(environment: Mapping[str, str]) -> str:
@@ -30,11 +30,11 @@ def run_attempt(environment: Mapping[str, str]) -> int:
 def _number(environment: Mapping[str, str], name: str) -> int:
     text = _text(environment, name)
     if not text.isascii() or not text.isdecimal():
-        raise InputError(Problem("the environment", name, f"{text!r} is not a number", "Run it in a workflow."))
+        raise InputError.at("the environment", name, f"{text!r} is not a number", "Run it in a workflow.")
     return int(text)
 
 
 def _text(environment: Mapping[str, str], name: str) -> str:
     if not (text := environment.get(name, "")):
-        raise InputError(Problem("the environment", name, "is not set", "Run it in a workflow, which sets it."))
+        raise InputError.at("the environment", name, "is not set", "Run it in a workflow, which sets it.")
     return text

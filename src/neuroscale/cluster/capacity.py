@@ -22,9 +22,10 @@ from neuroscale.cluster.node_room import (
     reserved_by_node,
     tolerated,
 )
-from neuroscale.cluster.object_fields import condition, items, part
+from neuroscale.cluster.object_fields import condition
 from neuroscale.cluster.quotas import Share, judge_limits, judge_quotas, told
 from neuroscale.core.printable import counted
+from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Object
 from neuroscale.manifests.accelerators import GKE_SLICES
 from neuroscale.manifests.objects import SERVICE

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.settings import Environment
 from neuroscale.cluster.capacity import Demand, Other, Read
-from neuroscale.cluster.object_fields import part
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
+from neuroscale.core.validation import part
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.kube.client import Cluster, Object, RefusedError
 from neuroscale.manifests.pod_sets import UnknownPods
@@ -26,12 +26,12 @@ def demand(plan: Plan, rendered: Mapping[str, str], runtimes: Iterable[Object] =
     """
     found = read_mapping(rendered[_MANIFEST], _MANIFEST).value
     if not part(found, "spec", "predictor", "model"):
-        raise InputError(Problem(_MANIFEST, "spec.predictor.model", "is missing", "Correct the template's skeleton."))
+        raise InputError.at(_MANIFEST, "spec.predictor.model", "is missing", "Correct the template's skeleton.")
     (read_object,) = pods_of_objects([found], runtimes)
     pods = read_object.found[0]
     if isinstance(pods, UnknownPods) or pods.bounds is None:
         why = pods.reason if isinstance(pods, UnknownPods) else pods.passing
-        raise InputError(Problem(_MANIFEST, "spec", f"defines no pods: {why}", "Correct the template's skeleton."))
+        raise InputError.at(_MANIFEST, "spec", f"defines no pods: {why}", "Correct the template's skeleton.")
     ((pod, _),) = pods.specs
     return Demand(plan.service, plan.tenancy.namespace, dict(pod), (pods.bounds.fewest, pods.bounds.most))
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from neuroscale.cluster.object_fields import condition, items, part
+from neuroscale.cluster.object_fields import condition
 from neuroscale.cluster.quotas import told
+from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Object
 from neuroscale.manifests.accelerators import GKE_SLICES
 from neuroscale.manifests.pod_resources import quantity, requests

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Object
 from neuroscale.manifests.pod_resources import quantity
 
@@ -72,19 +73,6 @@ def seconds_since(text: Any, now: datetime) -> int | None:
     """Whole seconds from a time of the API until now, at least 0 (clocks differ); None without a time."""
     then = moment(text)
     return None if then is None else max(0, int((now - then).total_seconds()))
-
-
-def part(value: Any, *path: str) -> dict[str, Any]:
-    """The mapping at a path within an API object; {} if it is missing."""
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return dict(value) if isinstance(value, Mapping) else {}
-
-
-def items(value: Any, *path: str) -> list[dict[str, Any]]:
-    """The mappings of the list at a path within an API object; [] if it is missing."""
-    found = part(value, *path[:-1]).get(path[-1])
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
 def condition(value: Any, kind: str) -> dict[str, Any]:

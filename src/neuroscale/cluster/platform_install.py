@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from neuroscale.core import tool_cache
-from neuroscale.core.errors import InputError, NeuroscaleError, Problem
+from neuroscale.core.errors import InputError, NeuroscaleError
 from neuroscale.kube.client import Cluster, Identity, KubernetesError, Object, RefusedError
 from neuroscale.rendering.platform.argocd import ENVIRONMENT_LABEL, NAMESPACE
 
@@ -96,7 +96,7 @@ def _check_argocd(cluster: Cluster) -> None:
         message = f"has no namespace {NAMESPACE}"
     else:
         return
-    raise InputError(Problem(cluster.name, "", message, f"Install it first:\n{argocd_command()}"))
+    raise InputError.at(cluster.name, "", message, f"Install it first:\n{argocd_command()}")
 
 
 def argocd_command() -> str:
@@ -123,13 +123,11 @@ def _check_environment(cluster: Cluster, environment: str, wanted: Sequence[Obje
             theirs = labels.get(ENVIRONMENT_LABEL)
             identity = Identity.of(found)
             if theirs is not None and theirs != environment:
-                raise InputError(
-                    Problem(
-                        cluster.name,
-                        "",
-                        f"is the cluster of the environment {theirs!r}: it has the {identity}",
-                        f"Name the context of {environment}'s cluster, or --environment {theirs}.",
-                    )
+                raise InputError.at(
+                    cluster.name,
+                    "",
+                    f"is the cluster of the environment {theirs!r}: it has the {identity}",
+                    f"Name the context of {environment}'s cluster, or --environment {theirs}.",
                 )
             if theirs == environment and identity not in ours:
                 left_over.append(identity)

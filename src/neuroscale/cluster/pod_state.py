@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from neuroscale.cluster.object_fields import condition, items, part, seconds_since, sentence
+from neuroscale.cluster.object_fields import condition, seconds_since, sentence
+from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Object
 from neuroscale.manifests.objects import SERVICE
 from neuroscale.planning.startup import PROGRESS_DEADLINE, probe_window

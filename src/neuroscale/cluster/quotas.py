@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from neuroscale.cluster.object_fields import items, part
 from neuroscale.core.units import GIB
+from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Object
 from neuroscale.manifests.pod_resources import quantity, requests
 

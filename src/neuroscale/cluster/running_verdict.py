@@ -23,12 +23,10 @@ from neuroscale.cluster.object_fields import (
     condition,
     differences,
     is_owned_by,
-    items,
     moment,
     name_of,
     named,
     owners_of,
-    part,
     seconds_since,
     sentence,
     uid_of,
@@ -37,6 +35,7 @@ from neuroscale.cluster.object_fields import (
 from neuroscale.cluster.pod_state import SERVER, PodState, is_ending, look, warnings
 from neuroscale.cluster.service_status import Condition, Judged, Observed
 from neuroscale.core.printable import plainly_counted
+from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Object
 from neuroscale.manifests.kserve_pods import STOP, nothing_scales
 from neuroscale.manifests.runtime_merge import runtime_annotations

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from neuroscale.cluster.command_lines import command_lines
-from neuroscale.cluster.object_fields import items, part, uid_of
+from neuroscale.cluster.object_fields import uid_of
 from neuroscale.cluster.pod_state import is_ending
 from neuroscale.cluster.service_status import Observed, ServiceStatus
 from neuroscale.cluster.service_verdict import judge_service
 from neuroscale.cluster.services_in_git import Clone
-from neuroscale.core.validation import suggest
+from neuroscale.core.validation import items, part, suggest
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
 from neuroscale.manifests.objects import SERVICE
 from neuroscale.rendering.platform.argocd import ENVIRONMENT_LABEL, NAMESPACE, SERVICE_LABEL, application_name

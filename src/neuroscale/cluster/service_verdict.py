@@ -8,10 +8,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from neuroscale.cluster.object_fields import differences, items, name_of, named, part, sentence
+from neuroscale.cluster.object_fields import differences, name_of, named, sentence
 from neuroscale.cluster.pod_state import last_warnings
 from neuroscale.cluster.running_verdict import Running, last_failure
 from neuroscale.cluster.service_status import Application, Judged, Observed, ServiceStatus
+from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Object
 
 _SERVED_NAME = "--served-model-name="

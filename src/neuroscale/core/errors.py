@@ -51,6 +51,11 @@ class InputError(NeuroscaleError):
         self.problems = [problems] if isinstance(problems, Problem) else list(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
+    @staticmethod
+    def at(where: str, field: str, message: str, fix: str, line: int | None = None) -> InputError:
+        """The error of one fault; see `Problem`."""
+        return InputError(Problem(where, field, message, fix, line))
+
 
 class UntrustedError(NeuroscaleError):
     """A check cannot be trusted: a tool is missing, crashed, or did not look at all of its input."""

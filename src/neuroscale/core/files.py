@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 
 _NEW = 60.0  # seconds in which another program may have made its folder and not locked it yet
 
@@ -102,13 +102,11 @@ def read_bounded(path: Path, most: int, fix: str) -> bytes:
         with path.open("rb") as file:
             data = file.read(most + 1)
     except IsADirectoryError as error:
-        raise InputError(Problem(str(path), "", "is a folder", fix)) from error
+        raise InputError.at(str(path), "", "is a folder", fix) from error
     except OSError as error:
-        raise InputError(
-            Problem(str(path), "", f"cannot be read: {error.strerror}", "Name a readable file.")
-        ) from error
+        raise InputError.at(str(path), "", f"cannot be read: {error.strerror}", "Name a readable file.") from error
     except ValueError as error:  # a NUL byte in the path
-        raise InputError(Problem(ascii(str(path)), "", "is not a path", "Name a readable file.")) from error
+        raise InputError.at(ascii(str(path)), "", "is not a path", "Name a readable file.") from error
     if len(data) > most:
-        raise InputError(Problem(str(path), "", f"is larger than {most} bytes", fix))
+        raise InputError.at(str(path), "", f"is larger than {most} bytes", fix)
     return data

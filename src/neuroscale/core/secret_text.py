@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 
 MASK = "***"
 
@@ -38,8 +38,8 @@ def read_secret_file(file: Path, what: str, largest: int) -> str:
             _check(os.fstat(descriptor), where, what)
             content = stream.read(largest + 2)
     except OSError as error:
-        raise InputError(
-            Problem(where, "", f"cannot be read ({error.strerror})", f"Name the file that holds {what}.")
+        raise InputError.at(
+            where, "", f"cannot be read ({error.strerror})", f"Name the file that holds {what}."
         ) from None
     return content.decode("ascii", errors="replace").removesuffix("\n").removesuffix("\r")
 
@@ -55,15 +55,15 @@ def redact(text: str, secret: SecretText | None) -> str:
 
 def _check(status: os.stat_result, where: str, what: str) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise InputError(Problem(where, "", "is not a regular file", f"Write {what} into a file of mode 0600."))
+        raise InputError.at(where, "", "is not a regular file", f"Write {what} into a file of mode 0600.")
     if status.st_uid != os.geteuid():
-        raise InputError(
-            Problem(where, "", "belongs to another user", "Make a copy of your own, of mode 0600, and name that.")
+        raise InputError.at(
+            where, "", "belongs to another user", "Make a copy of your own, of mode 0600, and name that."
         )
     mode = stat.S_IMODE(status.st_mode)
     if mode & 0o177:
-        raise InputError(
-            Problem(where, "", f"has mode {mode:04o}, so others may use {what}", "Give it mode 0600: chmod 600.")
+        raise InputError.at(
+            where, "", f"has mode {mode:04o}, so others may use {what}", "Give it mode 0600: chmod 600."
         )
 
 

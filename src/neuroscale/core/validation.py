@@ -1,6 +1,6 @@
 """Reads typed values from YAML, and reports all problems at once, with file, field, line and what to write instead.
 
-Checks the addresses that a secret may be sent to.
+Checks the addresses that a secret may be sent to, and reads the fields of documents of unknown shape.
 """
 
 from __future__ import annotations
@@ -43,14 +43,45 @@ def checked_address(url: str, where: str, secret: str) -> str:
         host = None
         address = urlsplit("")
     if not host or address.scheme not in ("http", "https") or address.query or address.fragment:
-        raise InputError(Problem(where, "", "is not a web address", "Write something like https://name.example.com."))
+        raise InputError.at(where, "", "is not a web address", "Write something like https://name.example.com.")
     if address.username is not None or address.password is not None:
-        raise InputError(Problem(where, "", "holds a user or a password", f"Remove them: {secret} is enough."))
+        raise InputError.at(where, "", "holds a user or a password", f"Remove them: {secret} is enough.")
     if address.scheme == "http" and not is_loopback(host):
-        raise InputError(
-            Problem(where, "", f"http://{host} is not encrypted, so {secret} could be read on the way", "Use https.")
+        raise InputError.at(
+            where, "", f"http://{host} is not encrypted, so {secret} could be read on the way", "Use https."
         )
     return url.rstrip("/")
+
+
+def part(value: Any, *path: str) -> dict[str, Any]:
+    """The mapping at a path within a document; {} if it is missing."""
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def items(value: Any, *path: str) -> list[dict[str, Any]]:
+    """The mappings of the list at a path within a document; [] if it is missing."""
+    found = part(value, *path[:-1]).get(path[-1])
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+
+def mapping(value: Any, name: str) -> dict[str, Any]:
+    """`value` if it is a mapping, {} for None. Raises ValueError for anything else."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} is not a mapping")
+    return value
+
+
+def sequence(value: Any, name: str) -> list[Any]:
+    """`value` if it is a list, [] for None. Raises ValueError for anything else."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise ValueError(f"{name} is not a list")
+    return value
 
 
 MOST_PROBLEMS = 100

@@ -13,20 +13,25 @@ _Answer = TypeVar("_Answer")
 
 
 def repeatedly(
-    ask: Callable[[], _Answer], *, attempts: int, again: Callable[[Exception], bool], first_pause: float = 0.0
+    ask: Callable[[], _Answer],
+    *,
+    attempts: int,
+    again: Callable[[Exception], bool | float],
+    first_pause: float = 0.0,
 ) -> _Answer:
     """The result of `ask`, in at most `attempts` attempts.
 
-    `again` says after which errors another attempt follows; any other error, and the last attempt's, is raised.
-    `first_pause`: seconds before the second attempt, doubled before each further one.
+    `again` says whether another attempt follows an error, or after how many seconds; any other error, and the last
+    attempt's, is raised. `first_pause`: seconds before the second attempt, doubled before each further one.
     """
     for attempt in range(attempts - 1):
         try:
             return ask()
         except Exception as error:
-            if not again(error):
+            pause = again(error)
+            if pause is False:
                 raise
-        time.sleep(first_pause * 2**attempt)
+        time.sleep(first_pause * 2**attempt if pause is True else pause)
     return ask()
 
 

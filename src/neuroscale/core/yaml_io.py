@@ -27,7 +27,7 @@ from yaml.events import (
 from yaml.nodes import ScalarNode
 from yaml.resolver import Resolver
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.scalar_advice import instead_of, instead_of_key
 
 Path = tuple[str | int, ...]
@@ -94,12 +94,12 @@ def read_documents(text: str, where: str, most_values: int | None = None) -> lis
                 documents.append(document)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else None
-        raise InputError(
-            Problem(where, "", f"not valid YAML: {error.problem}", "Correct the syntax at that line.", line)
+        raise InputError.at(
+            where, "", f"not valid YAML: {error.problem}", "Correct the syntax at that line.", line
         ) from error
     except (yaml.YAMLError, ValueError) as error:
-        raise InputError(
-            Problem(where, "", f"not valid YAML: {error}", "Write plain UTF-8 text without control characters.")
+        raise InputError.at(
+            where, "", f"not valid YAML: {error}", "Write plain UTF-8 text without control characters."
         ) from error
     return documents
 
@@ -108,8 +108,8 @@ def read_document(text: str, where: str) -> Document:
     """The single document of `text`. Raises InputError if there are none or several."""
     documents = read_documents(text, where)
     if len(documents) != 1:
-        raise InputError(
-            Problem(where, "", f"holds {len(documents)} YAML documents", "Write exactly one document in this file.")
+        raise InputError.at(
+            where, "", f"holds {len(documents)} YAML documents", "Write exactly one document in this file."
         )
     return documents[0]
 
@@ -118,8 +118,8 @@ def read_mapping(text: str, where: str) -> Document:
     """The single document of `text`, which must be a mapping."""
     document = read_document(text, where)
     if not isinstance(document.value, dict):
-        raise InputError(
-            Problem(where, "", "is not a mapping", "Write `key: value` lines at the top level.", document.line())
+        raise InputError.at(
+            where, "", "is not a mapping", "Write `key: value` lines at the top level.", document.line()
         )
     return document
 
@@ -129,15 +129,13 @@ def decode(data: bytes, where: str) -> str:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(
-            Problem(where, "", f"is not UTF-8 text (byte {error.start})", "Save the file as UTF-8 without a BOM.")
+        raise InputError.at(
+            where, "", f"is not UTF-8 text (byte {error.start})", "Save the file as UTF-8 without a BOM."
         ) from error
     if text.startswith("\ufeff"):
-        raise InputError(
-            Problem(where, "", "starts with a byte order mark", "Save the file as UTF-8 without a BOM.", 1)
-        )
+        raise InputError.at(where, "", "starts with a byte order mark", "Save the file as UTF-8 without a BOM.", 1)
     if "\0" in text:
-        raise InputError(Problem(where, "", "holds a NUL byte", "Manifests are text: remove the binary content."))
+        raise InputError.at(where, "", "holds a NUL byte", "Manifests are text: remove the binary content.")
     return text
 
 
@@ -166,7 +164,7 @@ class _Reader:
         return None
 
     def _error(self, event: Event, path: Path, message: str, fix: str) -> InputError:
-        return InputError(Problem(self._where, dotted(path), message, fix, _line(event)))
+        return InputError.at(self._where, dotted(path), message, fix, _line(event))
 
     def _value(self, event: Event, path: Path) -> Any:
         self._lines.setdefault(path, _line(event))

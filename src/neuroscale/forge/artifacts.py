@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.validation import checked_address
 from neuroscale.forge.http import ADDRESS, SECRET
 from neuroscale.forge.interface import ForgeError, Token
@@ -34,8 +34,8 @@ def keep(name: str, folder: Path, api: str, run_id: str, token: Token) -> list[s
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
     if not files:
-        raise InputError(
-            Problem(str(folder), "", "does not hold a file", "Name the folder that the reports were written to.")
+        raise InputError.at(
+            str(folder), "", "does not hold a file", "Name the folder that the reports were written to."
         )
     names = [file.relative_to(folder).as_posix() for file in files]
     packed = io.BytesIO()

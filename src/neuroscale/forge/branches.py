@@ -8,19 +8,18 @@ Says what the protection of a repository's main branch lacks.
 from __future__ import annotations
 
 import base64
-import random
 import re
-import tempfile
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import urlsplit
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
+from neuroscale.core.files import scratch_folder
 from neuroscale.core.printable import one_line
 from neuroscale.core.secret_text import redact
 from neuroscale.core.validation import is_loopback
+from neuroscale.core.waiting import repeatedly
 from neuroscale.forge.interface import Account, Forge, ForgeError, ForgeUnavailableError, Kind, RepositoryRef, Token
 from neuroscale.repo.git import Git, GitError, GitTimeoutError
 from neuroscale.repo.snapshot import GitSnapshot
@@ -91,9 +90,7 @@ class Access:
             return repository.clone_url
         tail = re.fullmatch(r"(?P<host>.*[/:])[^/:]+/[^/]+/?", self.remote.strip())
         if tail is None:
-            raise InputError(
-                Problem("the git remote", "", "does not name an owner and a repository", "Correct its address.")
-            )
+            raise InputError.at("the git remote", "", "does not name an owner and a repository", "Correct its address.")
         host = re.sub(r"(?<=://)([^:@/]*):[^@/]*@", r"\1@", tail["host"])
         return f"{host}{repository.slug}.git"
 
@@ -206,28 +203,36 @@ class Branches:
         its work all the same.
         """
         url, environment = self._access.url(repository), self._access.environment(repository)
-        seconds, told = _READING if what == "read" else _MOVING, ""
-        for attempt in range(1, _ATTEMPTS + 1):
+        seconds = _READING if what == "read" else _MOVING
+
+        def failed(told: str) -> str:
+            if done is not None and done():
+                return ""
+            raise ForgeUnavailableError(
+                f"git cannot {what} {repository.slug} after {_ATTEMPTS} attempts: {told}. Check that the forge is up, "
+                f"and run the command again."
+            )
+
+        def ask() -> str:
             try:
                 finished = self.git.run(*arguments(url), check=False, environment=environment, timeout=seconds)
             except GitTimeoutError:
-                told = f"no answer within {seconds:g} s"
-            else:
-                output, errors = (part.decode(errors="replace") for part in (finished.stdout, finished.stderr))
-                if finished.returncode == 0:
-                    return output
-                if inspect is not None:
-                    inspect(output, errors)
-                told = self._access.scrubbed(one_line(errors.strip() or output.strip() or "it gives no reason", 400))
-                if _REFUSED.search(errors):
-                    raise ForgeError(f"git cannot {what} {repository.slug}: {told}. {_advice(errors, self._access)}")
-            if attempt < _ATTEMPTS:
-                time.sleep(random.uniform(0.5, 1) * _PAUSE * 2 ** (attempt - 1))  # noqa: S311 - spreads the load
-            if done is not None and done():
-                return ""
-        raise ForgeUnavailableError(
-            f"git cannot {what} {repository.slug} after {_ATTEMPTS} attempts: {told}. Check that the forge is up, "
-            f"and run the command again."
+                return failed(f"no answer within {seconds:g} s")
+            output, errors = (part.decode(errors="replace") for part in (finished.stdout, finished.stderr))
+            if finished.returncode == 0:
+                return output
+            if inspect is not None:
+                inspect(output, errors)
+            told = self._access.scrubbed(one_line(errors.strip() or output.strip() or "it gives no reason", 400))
+            if _REFUSED.search(errors):
+                raise ForgeError(f"git cannot {what} {repository.slug}: {told}. {_advice(errors, self._access)}")
+            return failed(told)
+
+        return repeatedly(
+            ask,
+            attempts=_ATTEMPTS,
+            again=lambda error: isinstance(error, ForgeUnavailableError),
+            first_pause=_PAUSE,
         )
 
 
@@ -242,8 +247,8 @@ def _advice(errors: str, access: Access) -> str:
 def check_branch_name(git: Git, branch: str) -> None:
     """Raises InputError for a name that git does not accept for a branch."""
     if git.run("check-ref-format", f"refs/heads/{branch}", check=False).returncode != 0 or branch.startswith("-"):
-        raise InputError(
-            Problem("the template", "branchName", f"{branch!a} is not a valid branch name", "Correct the template.")
+        raise InputError.at(
+            "the template", "branchName", f"{branch!a} is not a valid branch name", "Correct the template."
         )
 
 
@@ -275,12 +280,19 @@ def with_files(git: Git, tree: str, folder: str | None, files: Mapping[str, str]
     for path, text in files.items():
         blob = git.run("hash-object", "-w", "--stdin", "--no-filters", data=text.encode()).stdout.decode().strip()
         records.append(f"100644 {blob}\t{path}")
-    with tempfile.TemporaryDirectory(prefix="neuroscale-index-") as scratch:
-        index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
-        git.run("read-tree", tree, environment=index)
+    with scratch_index(git, tree) as index:
         data = "".join(f"{record}\0" for record in records).encode(errors="surrogateescape")
         git.run("update-index", "-z", "--add", "--replace", "--index-info", data=data, environment=index)
         return git.run("write-tree", environment=index).stdout.decode().strip()
+
+
+@contextmanager
+def scratch_index(git: Git, tree: str) -> Iterator[dict[str, str]]:
+    """Variables for git commands that change an index which holds this tree, and not the clone's own."""
+    with scratch_folder("neuroscale-index-") as folder:
+        variables = {"GIT_INDEX_FILE": str(folder / "index")}
+        git.run("read-tree", tree, environment=variables)
+        yield variables
 
 
 def merged_tree(git: Git, ours: str, theirs: str, places: Collection[str]) -> tuple[str, bool]:
@@ -297,13 +309,11 @@ def merged_tree(git: Git, ours: str, theirs: str, places: Collection[str]) -> tu
     outside = sorted({path for path in conflicts if path not in places and not path.startswith(within)})
     if outside:
         named = ", ".join(outside[:5]) + (" and others" if len(outside) > 5 else "")
-        raise InputError(
-            Problem(
-                "the pull request's branch",
-                "",
-                f"conflicts with its base outside {', '.join(places)}: {one_line(named, 400)}",
-                "Merge the base into the branch by hand, resolve these conflicts, push, and run the command again.",
-            )
+        raise InputError.at(
+            "the pull request's branch",
+            "",
+            f"conflicts with its base outside {', '.join(places)}: {one_line(named, 400)}",
+            "Merge the base into the branch by hand, resolve these conflicts, push, and run the command again.",
         )
     return tree, done.returncode == 0
 

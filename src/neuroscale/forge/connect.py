@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.validation import checked_address, is_loopback, shorten
 from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.github import PUBLIC_SERVER, GitHubForge
@@ -95,7 +95,7 @@ def _bracketed(host: str) -> str:
 
 
 def _refused(text: str, message: str) -> InputError:
-    return InputError(Problem("the git remote", "", f"{_shown(text)} {message}", _FIX))
+    return InputError.at("the git remote", "", f"{_shown(text)} {message}", _FIX)
 
 
 def _shown(text: str) -> str:
@@ -148,11 +148,9 @@ def connect_to(
     meta = client.get("/api/v3/meta", accept=(401, 403, 404, 406))
     if "x-github-enterprise-version" in meta.headers or "x-github-request-id" in meta.headers:
         return GitHubForge(repository, token, limits)
-    raise InputError(
-        Problem(
-            "the git remote",
-            "",
-            f"{repository.server} answers neither as Gitea or Forgejo nor as GitHub Enterprise",
-            "Name the remote by the address of the forge's own pages, and check that the token is valid there.",
-        )
+    raise InputError.at(
+        "the git remote",
+        "",
+        f"{repository.server} answers neither as Gitea or Forgejo nor as GitHub Enterprise",
+        "Name the remote by the address of the forge's own pages, and check that the token is valid there.",
     )

@@ -18,11 +18,12 @@ from urllib.parse import quote, urljoin, urlsplit
 import httpx
 
 from neuroscale import __version__
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.printable import counted, one_line
 from neuroscale.core.secret_text import redact
 from neuroscale.core.units import MIB
 from neuroscale.core.validation import checked_address, is_loopback
+from neuroscale.core.waiting import repeatedly
 from neuroscale.forge.http_answers import (
     Received,
     advice,
@@ -179,34 +180,34 @@ class Client:
         """
         what = f"{method} {self._url(path)}"
         content = None if body is None else json.dumps(body).encode()
-        ends = time.monotonic() + self.limits.deadline
         began = time.monotonic()
-        for attempt in range(1, self.limits.attempts + 1):
-            try:
-                received = self._follow(method, self._url(path), query, content, ends)
-                return self._answer(what, received, accept)
-            except _AttemptError as failure:
-                if failure.delivered and not idempotent:
-                    raise OutcomeUnknownError(
-                        self._safe(
-                            f"{what}: {failure.reason}. It is unknown whether the forge has done it: look there."
-                        )
-                    ) from None
-                pause = self._pause(attempt, failure)
-                left = ends - time.monotonic()
-                if pause >= left and failure.pause is not None:
-                    raise ForgeUnavailableError(
-                        self._safe(f"{what}: {failure.reason}, {_until(failure.pause)}. Run the command again then.")
-                    ) from None
-                if pause >= left or attempt == self.limits.attempts:
-                    took = f"{counted(attempt, 'attempt')} in {time.monotonic() - began:.0f} s"
-                    raise ForgeUnavailableError(
-                        self._safe(
-                            f"{what}: {failure.reason} ({took}). Check that the forge is up, and run the command again."
-                        )
-                    ) from None
-                time.sleep(pause)
-        raise AssertionError("unreachable: the last attempt returns or raises")
+        ends = began + self.limits.deadline
+        tried = 0
+
+        def ask() -> HttpAnswer:
+            nonlocal tried
+            tried += 1
+            return self._answer(what, self._follow(method, self._url(path), query, content, ends), accept)
+
+        def again(error: Exception) -> bool | float:
+            if not isinstance(error, _AttemptError) or (error.delivered and not idempotent):
+                return False
+            pause = self._pause(tried, error)
+            return pause if pause < ends - time.monotonic() else False
+
+        try:
+            return repeatedly(ask, attempts=self.limits.attempts, again=again)
+        except _AttemptError as failure:
+            told = f"{what}: {failure.reason}"
+            if failure.delivered and not idempotent:
+                unknown = f"{told}. It is unknown whether the forge has done it: look there."
+                raise OutcomeUnknownError(self._safe(unknown)) from None
+            if failure.pause is not None and failure.pause >= ends - time.monotonic():
+                told += f", {_until(failure.pause)}. Run the command again then."
+            else:
+                took = f"{counted(tried, 'attempt')} in {time.monotonic() - began:.0f} s"
+                told += f" ({took}). Check that the forge is up, and run the command again."
+            raise ForgeUnavailableError(self._safe(told)) from None
 
     def _url(self, path: str) -> str:
         return f"{self.base_url}/{path.lstrip('/')}"
@@ -314,7 +315,7 @@ def segments(*parts: str | int) -> str:
     """
     for part in parts:
         if str(part) in ("", ".", ".."):
-            raise InputError(Problem("a request to the forge", "", f"has {str(part)!r} as a name", "Use another name."))
+            raise InputError.at("a request to the forge", "", f"has {str(part)!r} as a name", "Use another name.")
     return "/".join(quote(str(part), safe="") for part in parts)
 
 

@@ -1,38 +1,46 @@
-"""Runs the change stage: from a form's checked answers to an open pull request.
+"""Runs the change stage: from a form's checked answers, or a change of the catalog, to an open pull request.
 
-Input: a clone, a forge, and the answers. Output: the outcome (`Refused`, `NotPassed`, `NoDifference` or
-`Requested`). Nothing is pushed unless the gate passes, and the clone only gains Git objects.
+Nothing is pushed unless the gate passes, and the clone only gains Git objects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import neuroscale
-from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.core.errors import ExitStatus, InputError
+from neuroscale.core.printable import markdown as prose
+from neuroscale.core.printable import markdown_code as code
 from neuroscale.core.printable import terminal
 from neuroscale.core.yaml_io import decode
 from neuroscale.forge import description
-from neuroscale.forge.branches import BranchMovedError, check_branch_name, holds
-from neuroscale.forge.interface import ForgeError
-from neuroscale.forge.interface import PullRequest as OpenPullRequest
-from neuroscale.forge.service_pull_request import Base, OpenRequest, Publisher, PullRequestOutcome, WantedPullRequest
+from neuroscale.forge.branches import check_branch_name, holds
+from neuroscale.forge.interface import PullRequest, RepositoryRef
+from neuroscale.forge.service_pull_request import (
+    Base,
+    OpenRequest,
+    Publisher,
+    PullRequestOutcome,
+    WantedPullRequest,
+    until_nobody_interferes,
+)
 from neuroscale.gate.verdict import Verdict
 from neuroscale.planning.plan import Plan, load_plan
 from neuroscale.planning.planner import plan, request_digest
 from neuroscale.planning.rejected_choices import not_chosen
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
-from neuroscale.rendering.scaffolder.interpreter import RenderedPullRequest, branch_name
-from neuroscale.rendering.scaffolder.plan_step import FORM, Existing, RefusedPlanError, answers_of, planned
-from neuroscale.rendering.scaffolder.template import PUBLISH
-from neuroscale.rendering.service_folder import RENDERED_FILES, run_template
+from neuroscale.rendering.scaffolder.interpreter import branch_name
+from neuroscale.rendering.scaffolder.plan_step import FORM, RefusedPlanError, answers_of, served
+from neuroscale.rendering.service_folder import pull_request_of
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE, ServicePath
-from neuroscale.repo.snapshot import GitSnapshot
+from neuroscale.repo.snapshot import GitSnapshot, Snapshot
 from neuroscale.request.service_request import KnownNames, Request, check_request, load_request
+
+CATALOG_BRANCHES = "neuroscale/catalog/"
 
 Answers = Callable[[PlanningInputs], Request]
 """Makes the request from a form's answers; it may ask the user for choices that the inputs leave open. It is called
@@ -41,8 +49,6 @@ once, and raises InputError if the answers cannot be used; the stage itself refu
 
 Say = Callable[[str], None]
 """Called with a sentence for each step that takes a while."""
-
-_LOOKS = 5  # attempts if somebody else moves the branch meanwhile
 
 
 @dataclass(frozen=True)
@@ -53,160 +59,159 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Change:
-    """The folder of a service, and the branch that brings it to the base."""
+class Outcome:
+    """What became of a wanted pull request: it is `published`, or the gate's `verdict` did not pass, or neither, where
+    the base already holds everything."""
 
-    path: ServicePath
     branch: str
     base: Base
+    service: ServicePath | None = None  # None for a change of the catalog
+    published: PullRequestOutcome | None = None
+    verdict: Verdict | None = None
+    unwanted: PullRequest | None = None  # one that is open although the base holds everything
+    notes: tuple[str, ...] = ()  # sentences
 
 
 @dataclass(frozen=True)
-class NotPassed:
-    """The gate did not pass the change. Nothing was pushed."""
+class CatalogChange:
+    """Files by path in the repository, the pull request's title, and sentences that say why and from where."""
 
-    change: Change
-    verdict: Verdict
-
-
-@dataclass(frozen=True)
-class NoDifference:
-    """The base already holds the requested service. `pull`: a pull request that is open for it all the same. `notes`
-    are sentences.
-    """
-
-    change: Change
-    pull: OpenPullRequest | None
-    notes: tuple[str, ...]
+    files: Mapping[str, str]
+    title: str
+    sentences: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Requested:
-    """The pull request is open and up to date. `notes` are sentences about unexpected facts."""
-
-    change: Change
-    published: PullRequestOutcome
-    notes: tuple[str, ...]
+Make = Callable[[Snapshot, Snapshot], CatalogChange]
+"""The change for the files of the main branch, and those of the open pull request's branch (else the same)."""
 
 
-Outcome = Refused | NotPassed | NoDifference | Requested
-
-
-@dataclass(frozen=True)
-class _Service:
-    """The planned service: its files by path, the state that it replaces, and notes."""
-
-    pull: RenderedPullRequest
-    request: Request
-    plan: Plan
-    before: Plan | None
-    is_new: bool
-    notes: tuple[str, ...]
-
-
-def request_service(git: Git, publisher: Publisher, answers: Answers, say: Say) -> Outcome:
+def request_service(git: Git, publisher: Publisher, answers: Answers, say: Say) -> Refused | Outcome:
     """Plan, render, judge, push and open the pull request, or bring the open one up to date.
 
     Names that the catalog or the settings of the forge's main branch lack are refused before the forge is asked for
     pull requests. Raises InputError for answers that cannot be used (the file is `FORM` for a form's answers),
     ForgeError, and ForgeUnavailableError.
     """
-    request = None
-    for _ in range(_LOOKS):
+    request: Request | None = None
+
+    def attempt() -> Refused | Outcome:
+        nonlocal request
+        base = publisher.base()
+        inputs = read_planning_inputs(GitSnapshot(git, base.commit))
+        _warn_of_old_program(git, base, say)
+        if request is None:
+            request = answers(inputs)
+        check_request(request, KnownNames.of(inputs.catalog, inputs.settings), FORM)
+        branch = branch_name(inputs.template, answers_of(request))
+        check_branch_name(git, branch)
+        there = publisher.open_request(base, branch)
         try:
-            base = publisher.base()
-            inputs = read_planning_inputs(GitSnapshot(git, base.commit))
-            _warn_of_old_program(git, base, say)
-            if request is None:
-                request = answers(inputs)
-            check_request(request, KnownNames.of(inputs.catalog, inputs.settings), FORM)
-            return _once(git, publisher, base, inputs, request, say)
-        except BranchMovedError as error:
-            say(f"{error} Looking again")
-    raise ForgeError("Somebody else keeps changing the branch. Find out who, and run the command again.")
+            wanted, notes = _service(git, base, there, inputs, request, branch)
+        except RefusedPlanError as error:
+            return Refused(error.plan)
+        outcome = _bring(git, publisher, base, there, wanted, say)
+        path = ServicePath(request.environment, request.service)
+        return replace(outcome, service=path, notes=(*notes, *outcome.notes))
+
+    return until_nobody_interferes(attempt, say)
 
 
-def _once(git: Git, publisher: Publisher, base: Base, inputs: PlanningInputs, request: Request, say: Say) -> Outcome:
-    """One attempt. Raises BranchMovedError when somebody else came first."""
-    path = ServicePath(request.environment, request.service)
-    branch = branch_name(inputs.template, answers_of(request))
-    check_branch_name(git, branch)
-    there = publisher.open_request(base, branch)
-    try:
-        service = _plan(git, base, there, inputs, request)
-    except RefusedPlanError as error:
-        return Refused(error.plan)
-    if service.pull.target_branch not in (None, base.branch) or branch == base.branch:
-        raise InputError(
-            Problem(
-                inputs.template.where,
-                "targetBranchName",
-                f"is {service.pull.target_branch!a}, and the forge's main branch is {base.branch!a}",
-                "Make the two the same, and give the request's branch another name.",
-            )
-        )
-    change = Change(path, branch, base)
-    if holds(git, base.commit, path.folder, service.pull.files):
-        return NoDifference(change, there.pull if there else None, service.notes)
-    title = description.title(service.pull.title)
-    subject = description.Subject(
-        service.request,
-        service.plan,
-        service.before,
-        not_chosen(service.request, inputs.catalog, inputs.settings, service.plan),
-        service.is_new,
-    )
-    wanted = WantedPullRequest(
-        branch=branch,
-        folder=path.folder,
-        files=service.pull.files,
-        title=title,
-        message=service.pull.commit_message,
-        describe=lambda head, login: description.describe(subject, login, head, branch, title),
-    )
+def propose(git: Git, publisher: Publisher, subject: str, make: Make, say: Say) -> Outcome:
+    """Make a change of the catalog, judge it, push it and open its pull request, or bring the open one up to date.
+
+    `subject`: a word for the branch. Raises InputError, ForgeError and ForgeUnavailableError.
+    """
+    branch = f"{CATALOG_BRANCHES}{subject}"
+
+    def attempt() -> Outcome:
+        check_branch_name(git, branch)
+        base = publisher.base()
+        there = publisher.open_request(base, branch)
+        change = make(GitSnapshot(git, base.commit), GitSnapshot(git, there.tip if there else base.commit))
+        title = description.title(change.title)
+
+        def describe(head: RepositoryRef, login: str) -> str:
+            return description.section(_text(change, login, head, branch), title)
+
+        message = f"{title}\n\n{' '.join(change.sentences)}"
+        wanted = WantedPullRequest(branch, title, describe, None, change.files, message)
+        return _bring(git, publisher, base, there, wanted, say)
+
+    return until_nobody_interferes(attempt, say)
+
+
+def _bring(
+    git: Git, publisher: Publisher, base: Base, there: OpenRequest | None, wanted: WantedPullRequest, say: Say
+) -> Outcome:
+    """Judge what is wanted and publish it. Raises BranchMovedError when somebody else came first."""
+    outcome = Outcome(wanted.branch, base)
+    if holds(git, base.commit, wanted.folder, wanted.files):
+        return replace(outcome, unwanted=there.pull if there else None)
     prepared = publisher.prepare(base, there, wanted)
     if prepared.is_new:
         say("Judging the change")
-        verdict = gate_verdict(git, base.commit, prepared.commit)
+        verdict = _judge(git, base.commit, prepared.commit)
         if verdict.exit_status != ExitStatus.PASSED.value:
-            return NotPassed(change, verdict)
+            return replace(outcome, verdict=verdict)
         say(f"{terminal(verdict.headline)}. Publishing")
     published = publisher.publish(base, there, prepared, wanted)
-    return Requested(change, published, (*service.notes, *published.notes))
+    return replace(outcome, published=published, notes=published.notes)
 
 
-def _plan(git: Git, base: Base, there: OpenRequest | None, inputs: PlanningInputs, request: Request) -> _Service:
-    """Plan and render the service. Its overrides stay; its plan stays too if the answers are unchanged.
+def _service(
+    git: Git, base: Base, there: OpenRequest | None, inputs: PlanningInputs, request: Request, branch: str
+) -> tuple[WantedPullRequest, tuple[str, ...]]:
+    """The pull request for a service, and notes on it. The service's overrides stay; its plan stays too if the answers
+    are unchanged.
 
     Raises InputError if the existing files cannot be read, and RefusedPlanError.
     """
+    catalog, settings, template = inputs.catalog, inputs.settings, inputs.template
     path = ServicePath(request.environment, request.service)
     merged = _read_there(git, base.commit, path, base.branch)
     newest = merged
     if there is not None and there.tip != base.commit:
         # Nobody has reviewed these overrides yet, but somebody wrote them: the reviewer of the pull request decides.
         newest = _read_there(git, there.tip, path, there.pull.head_branch) or merged
-    overrides = newest[0].overrides if newest else ()
-    existing = Existing(overrides, merged[1] if merged else None)
-    request, made = planned(request, inputs.catalog, inputs.settings, inputs.template.version, existing)
-    pull = run_template(request, made, inputs.template).pull_request
-    if pull is None:
-        raise InputError(Problem(inputs.template.where, "spec.steps", "open no pull request", f"Add a step {PUBLISH}."))
-    wrong = [name for name in pull.files if name not in {f"{path.folder}/{file}" for file in RENDERED_FILES}]
-    if wrong:
-        raise InputError(
-            Problem(wrong[0], "", f"is not a file of {path.folder}", "Correct the template's targetPath and skeleton.")
-        )
     notes = []
+    overrides = newest[0].overrides if newest else ()
+    request = request.model_copy(update={"overrides": overrides})
     if overrides:
+        check_request(request, KnownNames.of(catalog, settings), REQUEST_FILE)
         fields = ", ".join(override.field for override in overrides)
         notes.append(f"Kept from the service's {REQUEST_FILE}: the override of {fields}.")
-    if merged and merged[1] == made and _differs(made, plan(request, inputs.catalog, inputs.settings)):
-        notes.append(
-            "The service keeps its plan, since its answers are the same. The catalog, the settings or the planner "
-            f"changed since: `neuroscale replan {path.folder}` renews it."
+    before = merged[1] if merged else None
+    planned = plan(request, catalog, settings, template.version)
+    if before is not None and before.lock.request_digest == request_digest(request):
+        if before.model_copy(update={"lock": planned.lock}) != planned:
+            notes.append(
+                "The service keeps its plan, since its answers are the same. The catalog, the settings or the planner "
+                f"changed since: `neuroscale replan {path.folder}` renews it."
+            )
+        planned = before
+    pull = pull_request_of(request, served(planned), template)
+    if pull.target_branch not in (None, base.branch) or branch == base.branch:
+        raise InputError.at(
+            template.where,
+            "targetBranchName",
+            f"is {pull.target_branch!a}, and the forge's main branch is {base.branch!a}",
+            "Make the two the same, and give the request's branch another name.",
         )
-    return _Service(pull, request, made, merged[1] if merged else None, merged is None, tuple(notes))
+    title = description.title(pull.title)
+
+    def describe(head: RepositoryRef, login: str) -> str:
+        others = not_chosen(request, catalog, settings, planned)
+        subject = description.Subject(request, planned, before, others, merged is None)
+        return description.describe(subject, login, head, branch, title)
+
+    return WantedPullRequest(branch, title, describe, path.folder, pull.files, pull.commit_message), tuple(notes)
+
+
+def _text(change: CatalogChange, login: str, head: RepositoryRef, branch: str) -> str:
+    files = "\n".join(f"- {code(path, 200)}" for path in sorted(change.files))
+    reasons = "\n".join(f"- {prose(sentence)}" for sentence in change.sentences)
+    lead = f"{code(login, 80)} asks for a change of the catalog, from {code(f'{head.slug}:{branch}', 200)}."
+    return f"{lead}\n\n{reasons}\n\nFiles:\n\n{files}"
 
 
 def _read_there(git: Git, commit: str, path: ServicePath, branch: str) -> tuple[Request, Plan | None] | None:
@@ -232,12 +237,7 @@ def _read_there(git: Git, commit: str, path: ServicePath, branch: str) -> tuple[
     return request, made if made is not None and made.lock.request_digest == request_digest(request) else None
 
 
-def _differs(locked: Plan, fresh: Plan) -> bool:
-    """Whether two plans have different content, whatever their inputs were."""
-    return locked.model_copy(update={"lock": fresh.lock}) != fresh
-
-
-def gate_verdict(git: Git, base: str, head: str) -> Verdict:
+def _judge(git: Git, base: str, head: str) -> Verdict:
     """The verdict on the commit, by the base's policies and, if the change alters the gate, by the base's gate."""
     # If nothing will be pushed, nothing is judged, and the checks need not be loaded.
     from neuroscale.gate.gate_code_of_base import judge_by_base, needs_judges

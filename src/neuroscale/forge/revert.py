@@ -5,22 +5,19 @@ Its branch is named after the merge, so that a second run, or one after an inter
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Literal
 
 from neuroscale.forge import description
-from neuroscale.forge.branches import Branches, BranchMovedError, is_ancestor, make_commit
-from neuroscale.forge.interface import Forge, ForgeError, PullRequest, RepositoryRef
-from neuroscale.forge.service_pull_request import Base, Prepared, Proposal, Publisher
+from neuroscale.forge.branches import Branches, is_ancestor, make_commit, scratch_index
+from neuroscale.forge.interface import Forge, PullRequest, RepositoryRef
+from neuroscale.forge.service_pull_request import Base, Prepared, Proposal, Publisher, until_nobody_interferes
 from neuroscale.repo.git import Git
 from neuroscale.repo.snapshot import GitSnapshot
 
 PREFIX = "neuroscale/revert/"
 _COMMITS = 250  # the most files of a pull request that GitHub lists
-_LOOKS = 3  # attempts if somebody else moves the branch meanwhile
 
 
 @dataclass(frozen=True)
@@ -98,9 +95,7 @@ def before_all(git: Git, commit: str, belongs: Callable[[str], bool]) -> str:
 
 def with_trees(git: Git, tree: str, folders: Mapping[str, str]) -> str:
     """The tree in which each folder equals its given tree, to the byte; "" removes the folder. Returns its id."""
-    with tempfile.TemporaryDirectory(prefix="neuroscale-index-") as scratch:
-        index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
-        git.run("read-tree", tree, environment=index)
+    with scratch_index(git, tree) as index:
         for folder, wanted in folders.items():
             gone = [f"0 {entry.object_id}\t{entry.path}\0" for entry in GitSnapshot(git, tree).entries(folder)]
             data = "".join(gone).encode(errors="surrogateescape")
@@ -166,25 +161,26 @@ class Reverter:
 
         `describe` makes the description from the restored and the removed folders.
         """
-        for _ in range(_LOOKS):
+
+        def attempt() -> Reverted:
             there = self.existing(merge)
             if there is not None:
                 return Reverted(there.state, there, tuple(folders))
             refusals = self.refusals(merge, folders)
-            wanted = {one: self._git.tree(merge.change.before, one) for one in folders if one not in refusals}
+            wanted = {
+                folder: self._git.tree(merge.change.before, folder) for folder in folders if folder not in refusals
+            }
             if not wanted:
                 return Reverted("refused", refusals=refusals)
-            removed = tuple(one for one, tree in wanted.items() if not tree)
-            restored = tuple(one for one in wanted if one not in removed)
-            try:
-                pull = self._open(merge, wanted, title, describe(restored, removed))
-            except BranchMovedError:
-                self.base = self._publisher.base()
-                continue
+            removed = tuple(folder for folder, tree in wanted.items() if not tree)
+            restored = tuple(folder for folder in wanted if folder not in removed)
+            pull = self._open(merge, wanted, title, describe(restored, removed))
             return Reverted("opened", pull, tuple(wanted), removed, refusals)
-        raise ForgeError(
-            "Somebody else keeps changing the branch of the revert. Find out who, and run the command again."
-        )
+
+        def look_again(_: str) -> None:
+            self.base = self._publisher.base()
+
+        return until_nobody_interferes(attempt, look_again)
 
     def _open(self, merge: Merge, wanted: Mapping[str, str], title: str, text: str) -> PullRequest:
         lines = [

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
+from neuroscale.core.waiting import repeatedly
 from neuroscale.forge import description
 from neuroscale.forge.branches import (
     Branches,
@@ -34,6 +35,8 @@ from neuroscale.forge.interface import (
 )
 
 Result = Literal["opened", "updated", "unchanged"]
+_Done = TypeVar("_Done")
+_LOOKS = 5  # attempts if somebody else moves the branch meanwhile
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,20 @@ class PullRequestOutcome:
     notes: tuple[str, ...] = field(default=())
 
 
+def until_nobody_interferes(attempt: Callable[[], _Done], say: Callable[[str], None]) -> _Done:
+    """The result of `attempt`, which begins anew where somebody else moves the branch meanwhile. Raises ForgeError."""
+
+    def again(error: Exception) -> bool:
+        if moved := isinstance(error, BranchMovedError):
+            say(f"{error} Looking again")
+        return moved
+
+    try:
+        return repeatedly(attempt, attempts=_LOOKS, again=again)
+    except BranchMovedError as error:
+        raise ForgeError("Somebody else keeps changing the branch. Find out who, and run the command again.") from error
+
+
 class Publisher:
     """Reads the forge, builds commits in the clone, and brings branch and pull request up to date.
 
@@ -127,13 +144,11 @@ class Publisher:
             if pull is None:
                 continue
             if owner == main.owner and not self._info.may_push:
-                raise InputError(
-                    Problem(
-                        pull.url,
-                        "",
-                        f"asks for this service already, from a branch of {main.slug} that {login} may not push to",
-                        "Have it merged or closed first, or ask its author for the change.",
-                    )
+                raise InputError.at(
+                    pull.url,
+                    "",
+                    f"asks for this service already, from a branch of {main.slug} that {login} may not push to",
+                    "Have it merged or closed first, or ask its author for the change.",
                 )
             repository = main if owner == main.owner else self._forge.fork().ref
             tip = self._branches.fetch(repository, branch)
@@ -184,7 +199,8 @@ class Publisher:
             now = self._forge.pull(there.pull.number)
             if now.state != "open":
                 raise BranchMovedError(f"{there.pull.url} was {now.state} meanwhile.")
-            pull, renewed = self._renew(now, there.repository, wanted)
+            section = wanted.describe(there.repository, now.author or self.account.login)
+            pull, renewed = self._renew(now, section, wanted)
         result: Result = "updated" if prepared.is_new or renewed else "unchanged"
         notes = []
         if not is_ancestor(self._branches.git, base.commit, prepared.commit):
@@ -211,12 +227,13 @@ class Publisher:
         with _completed_by_the_next_run(f"The branch {wanted.branch} is pushed, but its pull request is not open yet"):
             section = wanted.describe(repository, self.account.login)
             pull = self._forge.open_pull(wanted.title, section, repository, wanted.branch, base.branch)
-            pull, _ = self._renew(pull, repository, wanted)
+            if pull.author not in ("", self.account.login):  # an app's token does not show its account
+                section = wanted.describe(repository, pull.author)
+            pull, _ = self._renew(pull, section, wanted)
         return PullRequestOutcome("opened", pull, repository, commit, tuple(notes))
 
-    def _renew(self, pull: PullRequest, repository: RepositoryRef, wanted: Proposal) -> tuple[PullRequest, bool]:
+    def _renew(self, pull: PullRequest, section: str, wanted: Proposal) -> tuple[PullRequest, bool]:
         """The pull request with the right title and description, and whether they had to be changed."""
-        section = wanted.describe(repository, pull.author or self.account.login)
         title, body = description.updated(pull, wanted.title, section)
         if (title, body.rstrip()) == (pull.title, pull.body.replace("\r\n", "\n").rstrip()):
             return pull, False

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.secret_text import read_secret_file
 from neuroscale.forge.interface import Token
 
@@ -31,14 +31,11 @@ def find_token(file: Path | None = None, environment: Mapping[str, str] | None =
         return _token(secret, f"${VARIABLE}")
     if path := environment.get(FILE_VARIABLE):
         return read_token(Path(path))
-    raise InputError(
-        Problem(
-            "the forge's token",
-            "",
-            "is missing",
-            f"Write it into a file of mode 0600 and name that with --token-file or ${FILE_VARIABLE}, "
-            f"or set ${VARIABLE}.",
-        )
+    raise InputError.at(
+        "the forge's token",
+        "",
+        "is missing",
+        f"Write it into a file of mode 0600 and name that with --token-file or ${FILE_VARIABLE}, or set ${VARIABLE}.",
     )
 
 
@@ -50,25 +47,20 @@ def read_token(file: Path) -> Token:
 def check_secret(secret: str, where: str) -> None:
     """Raises InputError unless `secret` can be one token in one header. The message does not show it."""
     if not secret:
-        raise InputError(Problem(where, "", "does not hold a token", "Write the forge's token there."))
+        raise InputError.at(where, "", "does not hold a token", "Write the forge's token there.")
     if len(secret) > _LARGEST or not _ALLOWED.fullmatch(secret):
-        raise InputError(
-            Problem(
-                where,
-                "",
-                "does not hold exactly one token (it has a line break, a space, a control character, or is far too "
-                "long)",
-                "Write the token alone there; one line break at its end is allowed in a file.",
-            )
+        raise InputError.at(
+            where,
+            "",
+            "does not hold exactly one token (it has a line break, a space, a control character, or is far too long)",
+            "Write the token alone there; one line break at its end is allowed in a file.",
         )
     if len(secret) < _SHORTEST:
-        raise InputError(
-            Problem(
-                where,
-                "",
-                f"holds fewer than {_SHORTEST} characters, too few for a token of a forge",
-                "Write the whole token there.",
-            )
+        raise InputError.at(
+            where,
+            "",
+            f"holds fewer than {_SHORTEST} characters, too few for a token of a forge",
+            "Write the whole token there.",
         )
 
 

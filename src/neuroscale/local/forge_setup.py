@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.waiting import attempts
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.http import Client, segments
@@ -178,13 +178,11 @@ class LocalForge:
                 return
             commit = git.commit("HEAD", "HEAD")
             if git.text("rev-parse", "--is-shallow-repository") == "true":
-                raise InputError(
-                    Problem(
-                        str(checkout),
-                        "",
-                        "is a shallow clone, whose history the forge cannot accept",
-                        "Fetch the rest of it: git fetch --unshallow.",
-                    )
+                raise InputError.at(
+                    str(checkout),
+                    "",
+                    "is a shallow clone, whose history the forge cannot accept",
+                    "Fetch the rest of it: git fetch --unshallow.",
                 )
             branches.push(repository, MAIN, commit, None)
         finally:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from neuroscale.catalog import Catalog
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.files import write_private, write_public
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.costs.node_prices import UNPRICED, default_prices, node_prices
@@ -24,9 +24,8 @@ from neuroscale.local import kwok, prometheus
 from neuroscale.local.control_plane import API_SERVER, cluster, control_plane, environment
 from neuroscale.local.node.registration import Capacity
 from neuroscale.local.node.service import NODE
-from neuroscale.local.process import Process, answers
+from neuroscale.local.process import Process, answers, is_running
 from neuroscale.local.state import PASSABLE, State
-from neuroscale.local.supervisor import is_running
 from neuroscale.local.upstream import copied, copy_tool, rights
 from neuroscale.repo.layout import METER
 
@@ -72,7 +71,7 @@ def address_in(folder: Path) -> str:
     """Where the OpenCost of the platform in a state folder answers. Raises InputError where there is none."""
     found = State.read(folder)
     if found is None or not found.instance.cost or OPENCOST not in found.instance.ports:
-        raise InputError(Problem(str(folder), "", "holds no OpenCost", "Start one: neuroscale local up --with cost"))
+        raise InputError.at(str(folder), "", "holds no OpenCost", "Start one: neuroscale local up --with cost")
     return Cost(found).url
 
 

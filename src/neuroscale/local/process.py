@@ -1,7 +1,11 @@
-"""Describes, starts and ends a supervised process: its environment, user, dependencies and readiness probe."""
+"""Describes, starts and ends a supervised process: its environment, user, dependencies and readiness probe.
+
+Reads what the supervisor reports of its processes.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import json
@@ -13,13 +17,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, Literal
 
 import httpx
 import psutil
 
 from neuroscale.core.printable import one_line
-from neuroscale.local.state import LocalError
+from neuroscale.local.state import LocalError, State, read_json
 from neuroscale.local.users import User, popen_arguments
 
 INSTANCE_VARIABLE = "NEUROSCALE_LOCAL_INSTANCE"
@@ -54,6 +58,62 @@ class Process:
     prepare: Callable[[], None] = field(default=lambda: None)
     ready_within: float = 90.0
     stops_within: float = 15.0
+
+
+RECORD = "supervisor.json"
+Health = Literal["waiting", "starting", "healthy", "ill", "stopped"]
+
+
+@dataclass
+class Record:
+    """The record of one process. `started` is in seconds since 1970, `restarts` counts the starts after the first."""
+
+    health: Health = "waiting"
+    pid: int | None = None
+    started: float | None = None
+    restarts: int = 0
+    failures: int = 0
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The supervisor's last report. `failures` of a process counts those since it was last healthy."""
+
+    pid: int
+    digest: str
+    processes: dict[str, Record] = field(default_factory=dict)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether every process is healthy."""
+        return all(record.health == "healthy" for record in self.processes.values())
+
+
+def read_report(state: State) -> Report | None:
+    """The last report of a running supervisor; None if none runs."""
+    if not is_running(state):
+        return None
+    data: dict[str, Any] = read_json(state.folder / RECORD)
+    try:
+        processes = {name: Record(**record) for name, record in data["processes"].items()}
+        report = Report(data["pid"], data["digest"], processes)
+    except (KeyError, TypeError, AttributeError):
+        return None
+    # Until a new supervisor writes, the file is the earlier supervisor's.
+    return report if psutil.pid_exists(report.pid) else None
+
+
+def is_running(state: State) -> bool:
+    """Whether a supervisor holds its lock."""
+    try:
+        with (state.folder / "supervisor.lock").open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 def digest(processes: Iterable[Process]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import Settings, load_settings
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.core.validation import suggest
 from neuroscale.kube.client import Object
@@ -141,6 +141,6 @@ def _nodes(state: State, settings: Settings, snapshot: FolderSnapshot) -> list[O
     for name in state.instance.environments:
         if name not in settings.environments:
             fix = suggest(name, settings.environments)
-            raise InputError(Problem("the command line", "--environment", f"{name!r} is not in the settings", fix))
+            raise InputError.at("the command line", "--environment", f"{name!r} is not in the settings", fix)
     instance = state.instance
     return simulated_nodes(settings, load_catalog(snapshot), instance.environments, instance.nodes_each)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.files import write_public
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.kube.apply import apply_all
@@ -47,9 +47,7 @@ def address_in(folder: Path) -> str:
     """The address of the Prometheus of the platform in a state folder. Raises InputError if it has none."""
     found = State.read(folder)
     if found is None or not found.instance.cluster or NAME not in found.instance.ports:
-        raise InputError(
-            Problem(str(folder), "", "does not hold a Prometheus", "Start one: neuroscale local up --cluster")
-        )
+        raise InputError.at(str(folder), "", "does not hold a Prometheus", "Start one: neuroscale local up --cluster")
     return Prometheus(found).url
 
 

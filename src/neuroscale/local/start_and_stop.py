@@ -24,9 +24,20 @@ from neuroscale.local.argocd_applications import ENVIRONMENT, deploy
 from neuroscale.local.control_plane import control_plane
 from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.gateway import NAME as GATEWAY
-from neuroscale.local.process import PODS, PROCESS_VARIABLE, belonging, digest, end, is_same
+from neuroscale.local.process import (
+    PODS,
+    PROCESS_VARIABLE,
+    Record,
+    Report,
+    belonging,
+    digest,
+    end,
+    is_running,
+    is_same,
+    read_report,
+)
 from neuroscale.local.state import LocalError, State, delete_folder, is_free, locked
-from neuroscale.local.supervisor import LEAVE_MODELS, NAME, Record, Report, is_running, launch, read_report
+from neuroscale.local.supervisor import LEAVE_MODELS, NAME, launch
 from neuroscale.rendering.platform.files import SMOKE_TESTS
 
 _LINES = 5

@@ -18,9 +18,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 import psutil
 
@@ -33,21 +33,21 @@ from neuroscale.local.process import (
     INSTANCE_VARIABLE,
     PODS,
     PROCESS_VARIABLE,
+    RECORD,
     Process,
+    Record,
+    Report,
     belonging,
     digest,
     end,
     open_log,
     start,
 )
-from neuroscale.local.state import LocalError, State, read_json
+from neuroscale.local.state import LocalError, State
 
 NAME = "supervisor"
-RECORD = "supervisor.json"
 LEAVE_MODELS = signal.SIGUSR1
 """The signal that asks the supervisor to end with all processes but the model servers."""
-
-Health = Literal["waiting", "starting", "healthy", "ill", "stopped"]
 
 _PROBE_EVERY = 5.0
 _PROBE_WHILE_STARTING = 0.2
@@ -59,58 +59,6 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _STEADY = 60.0  # seconds of health after which the pauses between restarts are reset
 _LARGEST_LOG = 20 * MIB
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
-
-
-@dataclass
-class Record:
-    """The record of one process. `started` is in seconds since 1970, `restarts` counts the starts after the first."""
-
-    health: Health = "waiting"
-    pid: int | None = None
-    started: float | None = None
-    restarts: int = 0
-    failures: int = 0
-    detail: str = ""
-
-
-@dataclass(frozen=True)
-class Report:
-    """The supervisor's last report. `failures` of a process counts those since it was last healthy."""
-
-    pid: int
-    digest: str
-    processes: dict[str, Record] = field(default_factory=dict)
-
-    @property
-    def healthy(self) -> bool:
-        """Whether every process is healthy."""
-        return all(record.health == "healthy" for record in self.processes.values())
-
-
-def read_report(state: State) -> Report | None:
-    """The last report of a running supervisor; None if none runs."""
-    if not is_running(state):
-        return None
-    data: dict[str, Any] = read_json(state.folder / RECORD)
-    try:
-        processes = {name: Record(**record) for name, record in data["processes"].items()}
-        report = Report(data["pid"], data["digest"], processes)
-    except (KeyError, TypeError, AttributeError):
-        return None
-    # Until a new supervisor writes, the file is the earlier supervisor's.
-    return report if psutil.pid_exists(report.pid) else None
-
-
-def is_running(state: State) -> bool:
-    """Whether a supervisor holds its lock."""
-    try:
-        with (state.folder / "supervisor.lock").open("r") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
 
 
 def launch(state: State) -> bool:

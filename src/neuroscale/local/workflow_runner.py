@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.files import write_public
 from neuroscale.local.forge_setup import OWNER, LocalForge
 from neuroscale.local.gitea import NAME as FORGE
@@ -218,7 +218,7 @@ def search_path(user: User | None) -> list[str]:
 
 def _lacks(user: User | None, what: str, fix: str) -> InputError:
     who = f"the user {user.uid} of the jobs" if user else "this user"
-    return InputError(Problem("the runner", "", f"cannot run jobs: {who} can run {what}", fix))
+    return InputError.at("the runner", "", f"cannot run jobs: {who} can run {what}", fix)
 
 
 def _has_credentials(value: str) -> bool:

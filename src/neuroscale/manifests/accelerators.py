@@ -11,7 +11,8 @@ from typing import Any
 
 from neuroscale.catalog import Accelerator, Catalog
 from neuroscale.core.errors import Problem
-from neuroscale.manifests.pod_resources import Labels, Pod, Rule, affinity_rules, mapping
+from neuroscale.core.validation import mapping
+from neuroscale.manifests.pod_resources import Labels, Pod, Rule, affinity_rules
 from neuroscale.repo.layout import ACCELERATORS
 
 GKE_SLICES = "cloud.google.com/gke-gpu-partition-size"

@@ -7,7 +7,8 @@ from decimal import Decimal
 from math import ceil
 from typing import Any
 
-from neuroscale.manifests.pod_resources import Pod, mapping, quantity, read_pod, sequence
+from neuroscale.core.validation import mapping, sequence
+from neuroscale.manifests.pod_resources import Pod, quantity, read_pod
 from neuroscale.manifests.pod_sets import STOPPED, Bounds, annotations_of, between, fixed, knative, optional, texts
 
 _PREFIX = "serving.kserve.io/"

@@ -9,6 +9,7 @@ from decimal import ROUND_CEILING, Context, Decimal, localcontext
 from typing import Any
 
 from neuroscale.core.units import GIB
+from neuroscale.core.validation import mapping, sequence
 
 _QUANTITY = re.compile(
     r"([+-]?)([0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?"
@@ -116,24 +117,6 @@ def requests(spec: Mapping[str, Any]) -> dict[str, Decimal]:
     for name, amount in _amounts(spec.get("overhead"), "overhead").items():
         total[name] = total.get(name, Decimal(0)) + amount
     return total
-
-
-def mapping(value: Any, name: str) -> dict[str, Any]:
-    """`value` if it is a mapping, {} for None. Raises ValueError for anything else."""
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise ValueError(f"{name} is not a mapping")
-    return value
-
-
-def sequence(value: Any, name: str) -> list[Any]:
-    """`value` if it is a list, [] for None. Raises ValueError for anything else."""
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise ValueError(f"{name} is not a list")
-    return value
 
 
 def _is_memory(name: str) -> bool:

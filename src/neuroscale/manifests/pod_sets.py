@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from neuroscale.manifests.pod_resources import Pod, mapping, read_pod, sequence, whole
+from neuroscale.core.validation import mapping, sequence
+from neuroscale.manifests.pod_resources import Pod, read_pod, whole
 
 AUTOSCALERS = ("HorizontalPodAutoscaler", "ScaledObject")
 _KNATIVE = "autoscaling.knative.dev/"

@@ -8,8 +8,9 @@ from decimal import Decimal
 from itertools import chain
 from typing import Any
 
+from neuroscale.core.validation import mapping, sequence
 from neuroscale.manifests import kserve_pods
-from neuroscale.manifests.pod_resources import Pod, mapping, read_pod, sequence
+from neuroscale.manifests.pod_resources import Pod, read_pod
 from neuroscale.manifests.pod_sets import (
     AUTOSCALERS,
     Autoscaler,

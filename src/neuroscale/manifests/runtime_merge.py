@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from neuroscale.core.validation import mapping, sequence
 from neuroscale.manifests.kserve_pods import SERVERS
-from neuroscale.manifests.pod_resources import mapping, sequence
 from neuroscale.manifests.pod_sets import annotations_of, optional
 from neuroscale.manifests.serving_runtimes import SERVER_TYPE, SERVING
 

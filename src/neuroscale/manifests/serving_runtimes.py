@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from neuroscale.core.errors import InputError
+from neuroscale.core.validation import mapping
 from neuroscale.manifests.objects import Manifest, read_manifests
-from neuroscale.manifests.pod_resources import mapping
 from neuroscale.repo.snapshot import Snapshot
 
 KSERVE = "serving.kserve.io"

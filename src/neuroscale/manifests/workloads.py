@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from neuroscale.core.validation import mapping, sequence
 from neuroscale.manifests.objects import COST_CENTER
-from neuroscale.manifests.pod_resources import Pod, mapping, sequence
+from neuroscale.manifests.pod_resources import Pod
 from neuroscale.manifests.pod_sets import (
     Bounds,
     Found,

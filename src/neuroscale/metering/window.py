@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 
 OPTION = "--window"
 STEP = timedelta(days=1)
@@ -100,17 +100,15 @@ def read_window(text: str, now: datetime) -> Window:
     except (ValueError, OverflowError):
         found = None
     if found is None:
-        raise InputError(Problem("the command line", OPTION, f"{text!r} names no time", _FIX))
+        raise InputError.at("the command line", OPTION, f"{text!r} names no time", _FIX)
     start, end = found
     if start >= now:
-        raise InputError(Problem("the command line", OPTION, f"{text!r} begins after now", _FIX))
+        raise InputError.at("the command line", OPTION, f"{text!r} begins after now", _FIX)
     end = min(end, now)
     if end <= start:
-        raise InputError(Problem("the command line", OPTION, f"{text!r} ends before it begins", _FIX))
+        raise InputError.at("the command line", OPTION, f"{text!r} ends before it begins", _FIX)
     if end - start > _LONGEST:
-        raise InputError(
-            Problem("the command line", OPTION, f"{text!r} is more than 366 days", "Write a shorter time.")
-        )
+        raise InputError.at("the command line", OPTION, f"{text!r} is more than 366 days", "Write a shorter time.")
     return Window(start, end)
 
 

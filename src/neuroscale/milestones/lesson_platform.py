@@ -10,9 +10,9 @@ from pathlib import Path
 from neuroscale.core.errors import UntrustedError
 from neuroscale.local.argocd_applications import ENVIRONMENT
 from neuroscale.local.control_plane import kubeconfig
+from neuroscale.local.process import is_running
 from neuroscale.local.start_and_stop import Options, down, up
 from neuroscale.local.state import State
-from neuroscale.local.supervisor import is_running
 
 _PARTS = (
     "a forge with its runner, and a cluster: etcd, the API server, controller manager, scheduler, KServe, Kyverno, "

@@ -1,7 +1,7 @@
 """Turns a request and its plan into the exact files of a service folder.
 
-There is one way: the steps of the template (`scaffolder.interpreter`). `run_template` runs them for a request and its
-plan; `render` keeps the files in memory, and `scaffold` begins with a form's answers and publishes the result.
+There is one way: the steps of the template (`scaffolder.interpreter`). `pull_request_of` runs them for a request and
+its plan, `render` gives the files by their names, and `write` replaces those of a folder.
 """
 
 from __future__ import annotations
@@ -10,37 +10,16 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from neuroscale.catalog import Catalog
-from neuroscale.catalog.settings import Settings
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.planning.plan import Plan
-from neuroscale.planning.planner import plan as make_plan
 from neuroscale.rendering.scaffolder import interpreter, plan_step
-from neuroscale.rendering.scaffolder.interpreter import Outcome, Publish, RenderedPullRequest
-from neuroscale.rendering.scaffolder.plan_step import FORM, RefusedPlanError
-from neuroscale.rendering.scaffolder.skeleton_values import TemplateValues, template_values
-from neuroscale.rendering.scaffolder.template import Template, load_template
+from neuroscale.rendering.scaffolder.interpreter import RenderedPullRequest
+from neuroscale.rendering.scaffolder.template import Template
 from neuroscale.repo.layout import PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, ServicePath
-from neuroscale.request.service_request import KnownNames, Request
-
-__all__ = [
-    "RENDERED_FILES",
-    "Outcome",
-    "RefusedPlanError",
-    "RenderedPullRequest",
-    "Template",
-    "TemplateValues",
-    "load_template",
-    "render",
-    "run_template",
-    "scaffold",
-    "template_values",
-    "to_work_tree",
-    "write",
-]
+from neuroscale.request.service_request import Request
 
 RENDERED_FILES = (REQUEST_FILE, PLAN_FILE, *RENDERED_KINDS)
 """Every file that a rendered service folder may hold."""
@@ -51,89 +30,41 @@ def render(request: Request, plan: Plan, template: Template) -> dict[str, str]:
 
     Raises InputError for a plan that is refused or belongs to another request.
     """
-    outcome = run_template(request, plan, template, plan_where=PLAN_FILE)
-    folder = f"{ServicePath(request.environment, request.service).folder}/"
-    files = {path.removeprefix(folder): text for path, text in outcome.files.items()}
-    if sorted(files) != sorted(RENDERED_FILES):
-        raise InputError(
-            Problem(
-                template.where,
-                "",
-                f"renders {', '.join(sorted(outcome.files))}",
-                f"Let it render exactly {', '.join(RENDERED_FILES)} into {folder}.",
-            )
+    files = pull_request_of(request, plan, template, PLAN_FILE).files
+    return {Path(path).name: text for path, text in files.items()}
+
+
+def pull_request_of(
+    request: Request, plan: Plan, template: Template, plan_where: str = plan_step.FORM
+) -> RenderedPullRequest:
+    """The pull request that the template opens for a request that has its plan; its files are exactly those of the
+    service folder, in the order of `RENDERED_FILES`. `plan_where` names the plan's file in messages.
+
+    Raises InputError for a template that renders other files, and for a plan that is refused or belongs to another
+    request.
+    """
+    body = plan_step.body(request, plan, plan_where)
+    pull = interpreter.run(template, plan_step.answers_of(request), body)
+    folder = ServicePath(request.environment, request.service).folder
+    wanted = [f"{folder}/{name}" for name in RENDERED_FILES]
+    if sorted(pull.files) != sorted(wanted):
+        raise InputError.at(
+            template.where,
+            "",
+            f"renders {', '.join(sorted(pull.files))}",
+            f"Let it render exactly {', '.join(RENDERED_FILES)} into {folder}.",
         )
-    return {name: files[name] for name in RENDERED_FILES}
+    return replace(pull, files={path: pull.files[path] for path in wanted})
 
 
-def run_template(
-    request: Request,
-    plan: Plan,
-    template: Template,
-    publish: Publish = interpreter.not_published,
-    plan_where: str = FORM,
-) -> Outcome:
-    """Runs the template for a request that has its plan. `plan_where` names the plan's file in messages.
-
-    Raises InputError where the template sends anything but the form's answers to the planner, and for a plan that is
-    refused or belongs to another request; nothing is published then.
-    """
-    answers = plan_step.answers_of(request)
-
-    def answer(sent: Mapping[str, Any]) -> Mapping[str, Any]:
-        given = {name: value for name, value in sent.items() if value is not None}
-        if wrong := [name for name in sorted(given.keys() | answers) if given.get(name) != answers.get(name)]:
-            raise InputError(
-                Problem(
-                    template.where,
-                    "spec.steps",
-                    f"send the planner other answers than the form's: {', '.join(wrong)}",
-                    f"Write `{wrong[0]}: ${{{{ parameters.{wrong[0]} }}}}` into the body of that step.",
-                )
-            )
-        return plan_step.body(request, plan, plan_where)
-
-    return interpreter.run(template, answers, answer, publish)
-
-
-def scaffold(
-    answers: Mapping[str, Any], template: Template, catalog: Catalog, settings: Settings, publish: Publish
-) -> Outcome:
-    """Runs the template for a form's answers: plan, files, pull request (or whatever `publish` does instead).
-
-    Raises InputError naming the fields for answers that cannot be used, and RefusedPlanError for a refused plan;
-    nothing is published then.
-    """
-    request = plan_step.request_of(answers, KnownNames.of(catalog, settings))
-    made = plan_step.served(make_plan(request, catalog, settings, template.version))
-    return run_template(request, made, template, publish)
-
-
-def to_work_tree(root: Path) -> Publish:
-    """Publishes into the service folders below `root` instead of a pull request; the reviewer commits."""
-
-    def publish(request: RenderedPullRequest) -> Mapping[str, Any]:
-        folders: dict[str, dict[str, str]] = {}
-        for path, text in request.files.items():
-            service = ServicePath.of(path)
-            if service is None or path != f"{service.folder}/{Path(path).name}":
-                raise InputError(
-                    Problem(path, "", "lies outside every service folder", "Correct the template's targetPath.")
-                )
-            # A symlink on the way would let the files land somewhere else.
-            for parent in [*Path(path).parents][:-1]:
-                if (root / parent).is_symlink():
-                    raise InputError(Problem(str(parent), "", "is a symlink", "Replace it with a plain folder."))
-            folders.setdefault(service.folder, {})[Path(path).name] = text
-        for folder, files in folders.items():
-            write(files, root / folder)
-        return {
-            "remoteUrl": ", ".join(sorted(folders)),
-            "pullRequestNumber": 0,
-            "targetBranchName": request.target_branch or "",
-        }
-
-    return publish
+def write_service(files: Mapping[str, str], root: Path) -> None:
+    """Writes a service folder's files, by their path in the repository at `root`. Raises InputError as `write`, and
+    where a symlink on the way would let the files land somewhere else."""
+    (folder,) = {Path(path).parent for path in files}
+    for parent in [folder, *folder.parents][:-1]:
+        if (root / parent).is_symlink():
+            raise InputError.at(str(parent), "", "is a symlink", "Replace it with a plain folder.")
+    write({Path(path).name: text for path, text in files.items()}, root / folder)
 
 
 def write(files: Mapping[str, str], folder: Path) -> None:
@@ -163,13 +94,11 @@ def write(files: Mapping[str, str], folder: Path) -> None:
             if name not in files:
                 target.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(
-            Problem(
-                str(error.filename or folder),
-                "",
-                f"cannot be written: {error.strerror}",
-                "Name a folder that you may write to.",
-            )
+        raise InputError.at(
+            str(error.filename or folder),
+            "",
+            f"cannot be written: {error.strerror}",
+            "Name a folder that you may write to.",
         ) from error
 
 

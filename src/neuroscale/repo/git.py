@@ -118,13 +118,11 @@ class Git:
         """The full id of the commit that `revision` names. Raises InputError with `field` if it names none."""
         done = self.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", check=False)
         if done.returncode != 0:
-            raise InputError(
-                Problem(
-                    "the command line",
-                    field,
-                    f"{revision!r} is not a commit",
-                    "Name a commit, branch or tag; fetch it first if it is remote.",
-                )
+            raise InputError.at(
+                "the command line",
+                field,
+                f"{revision!r} is not a commit",
+                "Name a commit, branch or tag; fetch it first if it is remote.",
             )
         return done.stdout.decode().strip()
 

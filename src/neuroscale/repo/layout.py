@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 
 MANIFESTS = "manifests"
 POLICIES = "policies"
@@ -138,11 +138,9 @@ def find_root(start: Path) -> Path:
     for folder in (start.resolve(), *start.resolve().parents):
         if (folder / SETTINGS).is_file():
             return folder
-    raise InputError(
-        Problem(
-            str(start),
-            "",
-            f"is not inside a platform repository (no {SETTINGS} here or above)",
-            "Run the command in your fork of the platform repository, or name it with --repository.",
-        )
+    raise InputError.at(
+        str(start),
+        "",
+        f"is not inside a platform repository (no {SETTINGS} here or above)",
+        "Run the command in your fork of the platform repository, or name it with --repository.",
     )

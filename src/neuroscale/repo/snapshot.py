@@ -196,10 +196,10 @@ def read_text(snapshot: Snapshot, path: str) -> str:
     """The text of a file that must exist. Raises InputError if it is missing, too large or not UTF-8."""
     data = snapshot.read(path)
     if data is None:
-        raise InputError(Problem(path, "", "is missing", "Restore the file."))
+        raise InputError.at(path, "", "is missing", "Restore the file.")
     if len(data) > LARGEST_TEXT:
         told = f"has {len(data)} bytes, which is far more than such a file has"
-        raise InputError(Problem(path, "", told, f"Write at most {LARGEST_TEXT} bytes."))
+        raise InputError.at(path, "", told, f"Write at most {LARGEST_TEXT} bytes.")
     return decode(data, path)
 
 
@@ -218,5 +218,5 @@ class Texts:
         self._read += len(text)
         if self._read > self._most:
             told = f"is not read: the files of {self._folder} have more than {self._most} bytes"
-            raise InputError(Problem(path, "", told, "Remove what is not needed."))
+            raise InputError.at(path, "", told, "Remove what is not needed.")
         return text

@@ -14,11 +14,10 @@ from neuroscale.cluster.endpoint.connection import Endpoint, client
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.cluster.endpoint.forward import port_forward
 from neuroscale.cluster.endpoint.routes import DIRECT, Routes
-from neuroscale.cluster.object_fields import items, part
 from neuroscale.cluster.pod_state import SERVER, PodState, is_ending, look
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.secret_text import SecretText
-from neuroscale.core.validation import checked_address
+from neuroscale.core.validation import checked_address, items, part
 from neuroscale.kube.client import Cluster, Object
 from neuroscale.manifests.objects import SERVICE
 
@@ -96,26 +95,22 @@ def open_endpoint(
             if given is None and found is not None:
                 given = key.read(cluster, namespace, service, found)
         elif given is None:
-            raise InputError(
-                Problem(
-                    "the key",
-                    "",
-                    f"of {service or 'the service'} lies in a cluster, and no cluster is named",
-                    f"Set ${key.KEY_VARIABLE} or ${key.KEY_FILE_VARIABLE}, or name the cluster.",
-                )
+            raise InputError.at(
+                "the key",
+                "",
+                f"of {service or 'the service'} lies in a cluster, and no cluster is named",
+                f"Set ${key.KEY_VARIABLE} or ${key.KEY_FILE_VARIABLE}, or name the cluster.",
             )
         with client(url, direct=False, routes=routes) as http:
             lines = command_lines(cluster)
             yield _named(Endpoint(url, model, given, http, "url", namespace, service, lines=lines, routes=routes))
         return
     if cluster is None:
-        raise InputError(
-            Problem(
-                "the endpoint",
-                "",
-                "is missing: neither a cluster nor an address is given",
-                "Name the service's cluster, or its address.",
-            )
+        raise InputError.at(
+            "the endpoint",
+            "",
+            "is missing: neither a cluster nor an address is given",
+            "Name the service's cluster, or its address.",
         )
     chosen = _chosen(ready_pods(cluster, namespace, service), pod, service)
     if given is None and chosen.key is not None:

@@ -24,10 +24,10 @@ from typing import IO, Any
 
 from neuroscale.cluster.command_lines import command_lines, kubectl_program
 from neuroscale.cluster.endpoint.errors import EndpointError
-from neuroscale.cluster.object_fields import items, part
 from neuroscale.cluster.pod_state import is_ending, look
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.printable import one_line
+from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Cluster, Object
 from neuroscale.repo.layout import SETTINGS
 
@@ -50,13 +50,11 @@ def find_kubectl() -> Path:
     """The program: on PATH, or beside this Python. Raises InputError."""
     found = kubectl_program()
     if found is None:
-        raise InputError(
-            Problem(
-                "kubectl",
-                "",
-                "is not on PATH, and a pod can be reached only by its port-forward",
-                "Install kubectl, or name the endpoint's address with --base-url.",
-            )
+        raise InputError.at(
+            "kubectl",
+            "",
+            "is not on PATH, and a pod can be reached only by its port-forward",
+            "Install kubectl, or name the endpoint's address with --base-url.",
         )
     return Path(shutil.which(found) or found)
 
@@ -183,7 +181,7 @@ def _pod(cluster: Cluster, wanted: ServiceAddress) -> tuple[str, int]:
     name = f"the Service {wanted.namespace}/{wanted.service}"
 
     def missing(what: str) -> InputError:
-        return InputError(Problem(SETTINGS, wanted.field, f"{name} {what}", wanted.fix))
+        return InputError.at(SETTINGS, wanted.field, f"{name} {what}", wanted.fix)
 
     if service is None:
         raise missing(f"is not in the cluster {cluster.name}")

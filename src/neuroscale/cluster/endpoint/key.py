@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from neuroscale.cluster.command_lines import ANY_CLUSTER, CommandLines, command_lines
-from neuroscale.cluster.object_fields import items, part
 from neuroscale.cluster.pod_state import SERVER
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.secret_text import SecretText, read_secret_file
+from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
 from neuroscale.rendering.api_key import ENTRY, VARIABLE, secret_name
 
@@ -85,13 +85,11 @@ def read(cluster: Cluster, namespace: str, service: str, where: Reference | None
     where = where or Reference(secret_name(service))
     found = get(cluster, namespace, where.name)
     if found is None:
-        raise InputError(
-            Problem(
-                f"the Secret {namespace}/{where.name}",
-                "",
-                "is missing, and without it the service's pods cannot start",
-                f"Make it: {command_lines(cluster).own(f'key {service}')}",
-            )
+        raise InputError.at(
+            f"the Secret {namespace}/{where.name}",
+            "",
+            "is missing, and without it the service's pods cannot start",
+            f"Make it: {command_lines(cluster).own(f'key {service}')}",
         )
     return key_of(found, service, where.entry, command_lines(cluster))
 
@@ -103,13 +101,11 @@ def get(cluster: Cluster, namespace: str, name: str) -> Object | None:
     except RefusedError as error:
         if error.code not in (401, 403):
             raise
-        raise InputError(
-            Problem(
-                f"the Secret {namespace}/{name}",
-                "",
-                "is a Secret that you may not read",
-                f"Ask the team that owns the service, or set ${KEY_VARIABLE} or ${KEY_FILE_VARIABLE}.",
-            )
+        raise InputError.at(
+            f"the Secret {namespace}/{name}",
+            "",
+            "is a Secret that you may not read",
+            f"Ask the team that owns the service, or set ${KEY_VARIABLE} or ${KEY_FILE_VARIABLE}.",
         ) from error
 
 
@@ -150,7 +146,7 @@ def ensure(cluster: Cluster, namespace: str, service: str, *, labels: Mapping[st
             if error.code in (401, 403):
                 where, make = f"the Secret {namespace}/{name}", command_lines(cluster).own(f"key {service}")
                 fix = f"Ask the platform's team to run: {make}"
-                raise InputError(Problem(where, "", "is missing, and you may not create it", fix)) from error
+                raise InputError.at(where, "", "is missing, and you may not create it", fix) from error
             if error.reason != "AlreadyExists":
                 raise
             there = get(cluster, namespace, name) or {}
@@ -185,11 +181,11 @@ def _belonging(service: str, owner: Object | None, labels: Mapping[str, str]) ->
 def _checked(secret: str, where: str, fix: str) -> SecretText:
     if not secret:
         told = "holds no key, so the endpoint would be open to everybody"
-        raise InputError(Problem(where, "", told, fix))
+        raise InputError.at(where, "", told, fix)
     if not _SHORTEST <= len(secret) <= _LARGEST or not _ALLOWED.fullmatch(secret):
         told = (
             f"holds text that is not a key: a key has {_SHORTEST} to {_LARGEST:,} characters without spaces or line "
             f"breaks"
         )
-        raise InputError(Problem(where, "", told, fix))
+        raise InputError.at(where, "", told, fix)
     return SecretText(secret)

@@ -11,10 +11,10 @@ from neuroscale.cluster.command_lines import command_lines
 from neuroscale.cluster.endpoint import chat, key
 from neuroscale.cluster.endpoint.access import ReadyPod, open_endpoint, pods_of, ready_pods
 from neuroscale.cluster.endpoint.errors import EndpointError
-from neuroscale.cluster.object_fields import part
 from neuroscale.cluster.pod_state import is_ending, look, startup_budget
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.secret_text import SecretText
+from neuroscale.core.validation import part
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
 from neuroscale.rendering.api_key import ENTRY, secret_name
 
@@ -52,13 +52,11 @@ def rotate(cluster: Cluster, namespace: str, service: str, tell: Tell, *, second
     name = secret_name(service)
     secret = key.get(cluster, namespace, name)
     if secret is None:
-        raise InputError(
-            Problem(
-                f"the Secret {namespace}/{name}",
-                "",
-                "is missing",
-                f"Make it: {command_lines(cluster).own(f'key {service}')}",
-            )
+        raise InputError.at(
+            f"the Secret {namespace}/{name}",
+            "",
+            "is missing",
+            f"Make it: {command_lines(cluster).own(f'key {service}')}",
         )
     _check_ours(secret, namespace, name)
     before = [pod for pod in pods_of(cluster, namespace, service) if not is_ending(pod)]
@@ -95,7 +93,7 @@ def _check_ours(secret: Object, namespace: str, name: str) -> None:
             "Change the key at the source of that object.",
         )
     if problem is not None:
-        raise InputError(Problem(f"the Secret {namespace}/{name}", "", *problem))
+        raise InputError.at(f"the Secret {namespace}/{name}", "", *problem)
 
 
 def _earlier(secret: Object, service: str) -> SecretText | None:
@@ -119,8 +117,8 @@ def _write(cluster: Cluster, secret: Object, new: SecretText) -> None:
         if error.code != 409:
             raise
         where = f"the Secret {metadata['namespace']}/{metadata['name']}"
-        raise InputError(
-            Problem(where, "", "has just been changed by somebody else", "Check the Secret, and try again.")
+        raise InputError.at(
+            where, "", "has just been changed by somebody else", "Check the Secret, and try again."
         ) from error
 
 
@@ -157,7 +155,7 @@ def _check_evictable(cluster: Cluster, namespace: str, service: str, pod: Object
         if error.code == 403:
             rotate = command_lines(cluster).own(f"key {service} --rotate")
             fix = f"Nothing was changed. Ask the platform's team to run: {rotate}"
-            raise InputError(Problem(where, "", "is a pod that you may not evict", fix)) from error
+            raise InputError.at(where, "", "is a pod that you may not evict", fix) from error
         if error.code == 429:
             raise EndpointError(
                 f"{where} may not be evicted: {said}. Nothing was changed. Are all pods of {service} ready? See: "

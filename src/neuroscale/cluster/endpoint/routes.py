@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 
 OPTION = "--connect-to"
 _RULE = re.compile(r"(\[[0-9A-Fa-f:.]*\]|[^:]*):([0-9]*):(\[[0-9A-Fa-f:.]*\]|[^:]*):([0-9]*)")
@@ -98,7 +98,7 @@ def _rule(text: str) -> Rule:
     ports = [int(port or 0) for port in (found[2], found[4])] if found else []
     if not found or any(port > 65535 for port in ports):
         fix = "Write, as for curl, something like chat.models.example.com:443:127.0.0.1:8443."
-        raise InputError(Problem("the command line", OPTION, f"{text!r} is not HOST:PORT:ADDRESS:PORT", fix))
+        raise InputError.at("the command line", OPTION, f"{text!r} is not HOST:PORT:ADDRESS:PORT", fix)
     host, address = (part.strip("[]") for part in (found[1], found[3]))
     return Rule(host, ports[0], address, ports[1])
 

@@ -20,7 +20,7 @@ import httpx
 from neuroscale.catalog.settings import Prometheus as Configured
 from neuroscale.cluster.endpoint.connection import bounded, client
 from neuroscale.cluster.endpoint.forward import ServiceAddress, forwarded
-from neuroscale.core.errors import InputError, NeuroscaleError, Problem
+from neuroscale.core.errors import InputError, NeuroscaleError
 from neuroscale.core.json_text import finite
 from neuroscale.core.printable import one_line
 from neuroscale.kube.client import Cluster
@@ -167,10 +167,10 @@ def address(url: str, where: str) -> str:
     except ValueError:
         parts, usable = urlsplit(""), False
     if not usable or parts.query or parts.fragment:
-        raise InputError(Problem(where, "", "is not a web address", "Write something like http://127.0.0.1:9090."))
+        raise InputError.at(where, "", "is not a web address", "Write something like http://127.0.0.1:9090.")
     if parts.username is not None or parts.password is not None:
         message = "holds a user name or a password, which everybody who can list the processes can read"
-        raise InputError(Problem(where, "", message, "Remove it, and use a port-forward (--context)."))
+        raise InputError.at(where, "", message, "Remove it, and use a port-forward (--context).")
     return url.rstrip("/")
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from neuroscale.catalog.settings import FEWEST_IN_PRODUCTION, PRODUCTION_RULES, ProductionRules
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.printable import counted
+from neuroscale.core.validation import mapping, sequence
 from neuroscale.core.yaml_io import Document, Path
 from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding, manifest_finding
 from neuroscale.gate.checks.drift import read_file
@@ -29,7 +30,6 @@ from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests import pod_sets
 from neuroscale.manifests.kserve_pods import COMPONENTS
 from neuroscale.manifests.objects import SERVICE, TRIPWIRE_PREFIX, Manifest, read_manifests
-from neuroscale.manifests.pod_resources import mapping, sequence
 from neuroscale.manifests.pod_sets import Object, PodSet, UnknownPods, labels_of, texts
 from neuroscale.manifests.pods_of_objects import pods_of_objects
 from neuroscale.manifests.serving_runtimes import KSERVE, runtimes_below

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from neuroscale.core.validation import mapping, sequence
 from neuroscale.core.yaml_io import Path
 from neuroscale.gate.fit.vllm_containers import ContainerFault
-from neuroscale.manifests.pod_resources import mapping, sequence
 from neuroscale.planning.plan import Startup
 from neuroscale.planning.startup import (
     DRAIN_SECONDS,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from neuroscale.catalog import RuntimeEntry
 from neuroscale.core.errors import UntrustedError
+from neuroscale.core.validation import mapping, sequence
 from neuroscale.core.yaml_io import Path
 from neuroscale.gate.check import manifest_finding
 from neuroscale.gate.checks.policy import unneeded_exceptions, with_exceptions
@@ -20,7 +21,6 @@ from neuroscale.gate.fit.known_models import Knowledge
 from neuroscale.gate.fit.vllm_containers import VllmContainer
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import Manifest
-from neuroscale.manifests.pod_resources import mapping, sequence
 from neuroscale.policies.policy_set import PolicyException
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from neuroscale.core.validation import mapping, sequence
 from neuroscale.core.yaml_io import Path
 from neuroscale.manifests.objects import Manifest
-from neuroscale.manifests.pod_resources import Pod, mapping, read_pod, sequence
+from neuroscale.manifests.pod_resources import Pod, read_pod
 from neuroscale.manifests.runtime_merge import filled
 from neuroscale.vllm.command import ServeCommand, serve_command
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from neuroscale.core.validation import mapping, sequence
 from neuroscale.core.yaml_io import Path
 from neuroscale.gate.fit.environment import PORT_SERVICE
 from neuroscale.gate.fit.vllm_containers import Found, Unread, VllmContainer, containers, devices_of, not_vllm
 from neuroscale.manifests import kserve_pods
 from neuroscale.manifests.objects import Manifest
-from neuroscale.manifests.pod_resources import mapping, sequence
 from neuroscale.manifests.runtime_merge import (
     canary_predictors,
     merged_pod,

@@ -18,9 +18,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from neuroscale.core.units import GIB, MIB
+from neuroscale.core.validation import mapping, sequence
 from neuroscale.gate.fit.known_models import KnownModel, KnownPlace
 from neuroscale.gate.fit.vllm_containers import ContainerFault
-from neuroscale.manifests.pod_resources import mapping, memory_limit, quantity, sequence
+from neuroscale.manifests.pod_resources import memory_limit, quantity
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.weights import rank_weights
 from neuroscale.planning.replica_memory import host_memory

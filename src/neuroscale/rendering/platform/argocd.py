@@ -7,7 +7,7 @@ from typing import Any
 
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.settings import Settings
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.rendering.platform import monitoring
 from neuroscale.rendering.platform.charts import Chart
@@ -96,11 +96,11 @@ def config_maps(values: str, where: str = VALUES) -> list[Object]:
     parts: Any = value.get("configs")
     if set(value) != {"configs"} or not isinstance(parts, dict) or not set(parts) <= set(_CONFIG_MAPS):
         known = ", ".join(f"configs.{name}" for name in _CONFIG_MAPS)
-        raise InputError(Problem(where, "", "holds unknown keys", f"Keep only {known}."))
+        raise InputError.at(where, "", "holds unknown keys", f"Keep only {known}.")
     found: list[Object] = []
     for part, data in parts.items():
         if not isinstance(data, Mapping) or not all(isinstance(text, str) for text in data.values()):
-            raise InputError(Problem(where, f"configs.{part}", "is not a mapping of text", 'Quote each value: "true".'))
+            raise InputError.at(where, f"configs.{part}", "is not a mapping of text", 'Quote each value: "true".')
         found.append(
             {
                 "apiVersion": "v1",

@@ -18,7 +18,7 @@ from pydantic import Field, field_validator
 
 from neuroscale.catalog.entries import Label, Source
 from neuroscale.catalog.settings import Settings
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.frozen import Frozen
 from neuroscale.core.validation import parse
 from neuroscale.core.yaml_io import dump, read_mapping
@@ -62,7 +62,7 @@ def load_charts(snapshot: Snapshot) -> tuple[Chart, ...]:
     charts = parse(_Charts, read_text(snapshot, FILE), FILE).charts
     names = [chart.name for chart in charts]
     if repeated := {name for name in names if names.count(name) > 1}:
-        raise InputError(Problem(FILE, "charts", f"{min(repeated)!r} stands twice", "Give each a name of its own."))
+        raise InputError.at(FILE, "charts", f"{min(repeated)!r} stands twice", "Give each a name of its own.")
     return charts
 
 

@@ -195,7 +195,7 @@ def write(root: Path, snapshot: Snapshot, files: dict[str, str]) -> list[str]:
                 (root / path).parent.rmdir()
     except OSError as error:
         where, why = str(error.filename or root), f"cannot be written: {error.strerror}"
-        raise InputError(Problem(where, "", why, "Allow writing to the repository.")) from error
+        raise InputError.at(where, "", why, "Allow writing to the repository.") from error
     return sorted([*changed, *gone])
 
 
@@ -208,7 +208,7 @@ def system_namespaces(values: Any, where: str = KYVERNO) -> tuple[str, ...]:
     except (KeyError, TypeError, ValueError):
         pass
     field = "config.webhooks.namespaceSelector.matchExpressions"
-    raise InputError(Problem(where, field, "is not one list of names", "Write one kubernetes.io/metadata.name NotIn."))
+    raise InputError.at(where, field, "is not one list of names", "Write one kubernetes.io/metadata.name NotIn.")
 
 
 def _check_namespaces(snapshot: Snapshot, catalog: Catalog) -> None:

@@ -104,7 +104,7 @@ def read_rules(snapshot: Snapshot, path: str) -> list[dict[str, Any]]:
     document = read_mapping(read_text(snapshot, path), path)
     groups = document.value.get("groups")
     if set(document.value) != {"groups"} or not isinstance(groups, list) or not groups:
-        raise InputError(Problem(path, "groups", "is not a list of groups", "Write Prometheus' own format."))
+        raise InputError.at(path, "groups", "is not a list of groups", "Write Prometheus' own format.")
     problems: list[Problem] = []
     names: set[str] = set()
     for at, group in enumerate(groups):

@@ -60,20 +60,18 @@ def evaluate(value: Any, context: Mapping[str, Any], where: str, path: Path) -> 
         found: Any = context
         for part in name.split("."):
             if not isinstance(found, Mapping) or part not in found:
-                raise InputError(Problem(where, dotted(path), f"{name} has no value", _FIX))
+                raise InputError.at(where, dotted(path), f"{name} has no value", _FIX)
             found = found[part]
         return found
 
     def printed(match: re.Match[str]) -> str:
         found = find(match[1])
         if not isinstance(found, str | int) or isinstance(found, bool):
-            raise InputError(
-                Problem(
-                    where,
-                    dotted(path),
-                    f"{match[1]} is neither text nor a whole number and is part of a longer text",
-                    "Use it as the whole value.",
-                )
+            raise InputError.at(
+                where,
+                dotted(path),
+                f"{match[1]} is neither text nor a whole number and is part of a longer text",
+                "Use it as the whole value.",
             )
         return str(found)
 

@@ -7,14 +7,14 @@ with the same template.yaml and skeleton that the portal uses.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.yaml_io import dotted
 from neuroscale.rendering.scaffolder import expressions, unchanged_structure
-from neuroscale.rendering.scaffolder.template import ACTIONS, FETCH, PUBLISH, REQUEST, Step, Template
+from neuroscale.rendering.scaffolder.template import FETCH, PUBLISH, REQUEST, Step, Template
 from neuroscale.rendering.scaffolder.template_engine import fill
 
 _TARGET = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
@@ -35,33 +35,12 @@ class RenderedPullRequest:
     files: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The result of a run: the files of its workspace, the template's `output` with every reference replaced, and the
-    pull request that its last publishing step asked for (None: it has no such step)."""
+def run(template: Template, parameters: Mapping[str, Any], planned: Mapping[str, Any]) -> RenderedPullRequest:
+    """Runs every step in order, and returns the pull request that the last publishing step asks for.
 
-    files: Mapping[str, str]
-    output: Any
-    pull_request: RenderedPullRequest | None
-
-
-Plan = Callable[[dict[str, Any]], Mapping[str, Any]]
-"""Turns the body of `POST /api/v1/plan` into its answer's; raises InputError if the server answers with an error."""
-
-Publish = Callable[[RenderedPullRequest], Mapping[str, Any]]
-"""Makes a pull request, and returns the action's outputs: remoteUrl, pullRequestNumber, targetBranchName."""
-
-
-def not_published(request: RenderedPullRequest) -> Mapping[str, Any]:
-    """A `Publish` that leaves the pull request to the caller, who reads the outcome."""
-    return {"remoteUrl": "", "pullRequestNumber": 0, "targetBranchName": request.target_branch or ""}
-
-
-def run(template: Template, parameters: Mapping[str, Any], plan: Plan, publish: Publish = not_published) -> Outcome:
-    """Runs every step in order. `parameters` are the form's answers by field; one that may be left out is null to the
-    steps, as it is to Backstage's.
-
-    Raises InputError at the first step that fails; nothing is published then, unless it follows publishing.
+    `parameters` are the form's answers by field; one that may be left out is null to the steps, as it is to
+    Backstage's. `planned` is the planner's answer to them: a checked template sends it exactly these answers. Raises
+    InputError at the first step that fails.
     """
     context: dict[str, Any] = {"parameters": {**dict.fromkeys(template.optional()), **parameters}, "steps": {}}
     workspace: dict[str, str] = {}
@@ -70,24 +49,15 @@ def run(template: Template, parameters: Mapping[str, Any], plan: Plan, publish: 
         given: dict[str, Any] = expressions.evaluate(dict(step.input), context, template.where, (*step.path, "input"))
         output: Mapping[str, Any] = {}
         if step.action == REQUEST:
-            output = {"body": plan(given["body"])}
+            output = {"body": planned}
         elif step.action == FETCH:
             _fetch(template, step, given, workspace)
-        elif step.action == PUBLISH:
-            pull_request = _pull_request(given, workspace)
-            output = publish(pull_request)
         else:
-            raise InputError(
-                Problem(
-                    template.where,
-                    dotted((*step.path, "action")),
-                    f"{step.action!r} is not an action that is known here",
-                    f"Use one of {', '.join(sorted(ACTIONS))}.",
-                )
-            )
+            pull_request = _pull_request(given, workspace)
         context["steps"][step.id] = {"output": output}
-    output = expressions.evaluate(template.output, context, template.where, ("spec", "output"))
-    return Outcome(workspace, output, pull_request)
+    if pull_request is None:
+        raise _no_pull_request(template)
+    return pull_request
 
 
 def branch_name(template: Template, parameters: Mapping[str, Any]) -> str:
@@ -99,26 +69,28 @@ def branch_name(template: Template, parameters: Mapping[str, Any]) -> str:
         if step.action == PUBLISH:
             path = (*step.path, "input", "branchName")
             return str(expressions.evaluate(step.input["branchName"], {"parameters": parameters}, template.where, path))
-    raise InputError(Problem(template.where, "spec.steps", "open no pull request", f"Add a step {PUBLISH}."))
+    raise _no_pull_request(template)
+
+
+def _no_pull_request(template: Template) -> InputError:
+    return InputError.at(template.where, "spec.steps", "open no pull request", f"Add a step {PUBLISH}.")
 
 
 def _fetch(template: Template, step: Step, given: Mapping[str, Any], workspace: dict[str, str]) -> None:
     target = given["targetPath"]
     place = dotted((*step.path, "input", "targetPath"))
     if not _TARGET.fullmatch(target):
-        raise InputError(
-            Problem(
-                template.where,
-                place,
-                f"becomes {target!a}, which is not a plain relative path",
-                "Use letters, digits, '.', '_' and '-' between slashes, and no part that begins with a dot.",
-            )
+        raise InputError.at(
+            template.where,
+            place,
+            f"becomes {target!a}, which is not a plain relative path",
+            "Use letters, digits, '.', '_' and '-' between slashes, and no part that begins with a dot.",
         )
     for path, text in template.folder(step.folder).items():
         where = f"{template.root}/{step.folder}/{path}"
         if f"{target}/{path}" in workspace:
             # Backstage keeps the first file without a message.
-            raise InputError(Problem(where, "", "is written by two steps", "Give each step a target of its own."))
+            raise InputError.at(where, "", "is written by two steps", "Give each step a target of its own.")
         filled = fill(text, given["values"], step.whitespace, where)
         unchanged_structure.check(text, step.whitespace, given["values"], filled, where)
         workspace[f"{target}/{path}"] = filled

@@ -7,7 +7,6 @@ values.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from neuroscale.catalog import Catalog
@@ -17,11 +16,11 @@ from neuroscale.core.errors import ExitStatus, InputError, Problem
 from neuroscale.core.validation import shorten, suggest
 from neuroscale.core.yaml_io import Document
 from neuroscale.planning.plan import Alternative, Plan
-from neuroscale.planning.planner import plan, request_digest
+from neuroscale.planning.planner import plan
 from neuroscale.rendering.scaffolder.form import FORM_FIELDS
 from neuroscale.rendering.scaffolder.skeleton_values import template_values
 from neuroscale.repo.layout import REQUEST_FILE
-from neuroscale.request.service_request import KnownNames, Override, Request, check_request, request_in
+from neuroscale.request.service_request import KnownNames, Request, request_in
 
 SCHEMA_VERSION = 1
 FORM = "the form"
@@ -40,37 +39,11 @@ class RefusedPlanError(InputError):
         )
 
 
-@dataclass(frozen=True)
-class Existing:
-    """The parts of an existing service that stay: its overrides, and its plan for as long as the answers are the
-    same."""
-
-    overrides: tuple[Override, ...] = ()
-    lock: Plan | None = None
-
-
 def answer(answers: Mapping[str, Any], catalog: Catalog, settings: Settings, template_version: str) -> dict[str, Any]:
     """The body of the answer to a form, for a new service. Raises InputError naming the fields, and
     RefusedPlanError."""
     request = request_of(answers, KnownNames.of(catalog, settings))
     return body(request, plan(request, catalog, settings, template_version))
-
-
-def planned(
-    request: Request, catalog: Catalog, settings: Settings, template_version: str, there: Existing
-) -> tuple[Request, Plan]:
-    """A checked request with the overrides of the service that is `there` already, and its plan: the one that is there
-    where the answers are the same, else a new one.
-
-    The caller has checked the names in the answers. Raises InputError where an override names what the catalog lacks,
-    and RefusedPlanError.
-    """
-    request = request.model_copy(update={"overrides": there.overrides})
-    if there.overrides:
-        check_request(request, KnownNames.of(catalog, settings), REQUEST_FILE)
-    if there.lock is not None and there.lock.lock.request_digest == request_digest(request):
-        return request, served(there.lock)
-    return request, served(plan(request, catalog, settings, template_version))
 
 
 def served(made: Plan, where: str = FORM) -> Plan:

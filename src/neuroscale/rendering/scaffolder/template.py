@@ -20,6 +20,7 @@ from neuroscale.rendering.scaffolder.lint import lint, lint_name
 from neuroscale.rendering.scaffolder.template_engine import Whitespace
 from neuroscale.repo.layout import TEMPLATE
 from neuroscale.repo.snapshot import Snapshot, Texts
+from neuroscale.request.service_request import Request
 
 PLAN_ROUTE = "/api/v1/plan"
 """The planner's path on its own server."""
@@ -101,7 +102,6 @@ class Template:
     files: Mapping[str, str]
     document: Document
     steps: tuple[Step, ...]
-    output: Any
     version: str
 
     @cached_property
@@ -140,7 +140,7 @@ def load_template(snapshot: Snapshot, root: str = TEMPLATE) -> Template:
     entries = snapshot.entries(root)
     if len(entries) > _MOST_FILES:
         told = f"holds {len(entries)} files"
-        raise InputError(Problem(root, "", told, f"Keep a template to {_MOST_FILES} files."))
+        raise InputError.at(root, "", told, f"Keep a template to {_MOST_FILES} files.")
     texts = Texts(snapshot, root, _MOST_BYTES)
     for entry in entries:
         if entry.kind != "file":
@@ -164,9 +164,9 @@ def load_template(snapshot: Snapshot, root: str = TEMPLATE) -> Template:
         files=MappingProxyType(dict(sorted(files.items()))),
         document=document,
         steps=definition.steps(),
-        output=definition.output(),
         version=definition.version(),
     )
+    definition.check_output()
     if not definition.problems:
         for step in template.steps:
             if step.action == FETCH:
@@ -227,11 +227,10 @@ class _Definition:
                     self.refuse(("spec", "steps"), f"has no step with the action {action}", "Add that step.")
         return found
 
-    def output(self) -> Any:
+    def check_output(self) -> None:
+        """Check the links that Backstage shows at the end; nothing else reads them."""
         path: Path = ("spec", "output")
-        output = self._at(path)
-        self._references(output, path)
-        return output
+        self._references(self._at(path), path)
 
     def _step(self, entry: Any, path: Path) -> Step | None:
         if not isinstance(entry, dict):
@@ -286,6 +285,7 @@ class _Definition:
                 "`content-type: application/json` alone",
             )
             expect("body", isinstance(given["body"], dict), "a mapping of the form's answers")
+            self._sends_the_answers(given["body"], (*path, "body"))
         elif action == FETCH:
             for name in ("trimBlocks", "lstripBlocks"):
                 expect(name, isinstance(given.get(name, False), bool), "true or false")
@@ -307,6 +307,17 @@ class _Definition:
             for name in sorted(ACTIONS[action].inputs & given.keys()):
                 kind = bool if name in ("update", "createWhenEmpty") else str
                 expect(name, isinstance(given[name], kind), "true or false" if kind is bool else "text")
+
+    def _sends_the_answers(self, body: Any, path: Path) -> None:
+        """The planner must get the answers as they are: what is rendered belongs to the request that it planned."""
+        wanted = {
+            name: f"${{{{ parameters.{name} }}}}" for name in Request.model_fields if f"parameters.{name}" in self.known
+        }
+        sent = body if isinstance(body, dict) else {}
+        if wrong := [name for name in sorted(sent.keys() | wanted) if sent.get(name) != wanted.get(name)]:
+            told = f"sends the planner other answers than the form's: {', '.join(wrong)}"
+            write = wanted.get(wrong[0])
+            self.refuse(path, told, f"Write `{wrong[0]}: {write}`." if write else f"Remove {wrong[0]}.")
 
     def _references(self, value: Any, path: Path) -> None:
         for place, text in expressions.strings(value, path):

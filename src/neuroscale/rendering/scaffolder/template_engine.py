@@ -177,10 +177,8 @@ def fill(text: str, values: Mapping[str, Any], whitespace: Whitespace, where: st
             room -= len(part)
             if room < 0:
                 told = f"becomes longer than {_LARGEST} characters"
-                raise InputError(Problem(where, "", told, "Keep the files of a service small."))
+                raise InputError.at(where, "", told, "Keep the files of a service small.")
         return "".join(parts)
     except TemplateError as error:
         line = getattr(error, "lineno", None)
-        raise InputError(
-            Problem(where, "", f"cannot be filled: {error.message}", "Correct the template.", line)
-        ) from error
+        raise InputError.at(where, "", f"cannot be filled: {error.message}", "Correct the template.", line) from error

@@ -35,20 +35,18 @@ def check(template: str, whitespace: Whitespace, values: Mapping[str, Any], fill
     """Raises InputError if `filled` holds anything that comes neither from the template nor from the values."""
     if (text := _whole_text(template, values)) is not None:
         if filled != f"{text}\n":
-            raise InputError(Problem(where, "", "is not the text that it was filled with", _FIX))
+            raise InputError.at(where, "", "is not the text that it was filled with", _FIX)
         return
     expected = _structure(template, whitespace, signature(values), where)
     actual = [document.value for document in read_documents(filled, where)]
     if (path := _difference(expected, actual, _decoded(values), ())) is not None:
-        raise InputError(Problem(where, dotted(path), "differs from the template and the plan", _FIX))
+        raise InputError.at(where, dotted(path), "differs from the template and the plan", _FIX)
     if (repeated := _repeated(actual)) is not None:
-        raise InputError(
-            Problem(
-                where,
-                "",
-                f"two entries of one list have the name {repeated!a}",
-                "Kubernetes keeps one of them only: rename or remove one in the plan or in the template.",
-            )
+        raise InputError.at(
+            where,
+            "",
+            f"two entries of one list have the name {repeated!a}",
+            "Kubernetes keeps one of them only: rename or remove one in the plan or in the template.",
         )
 
 
