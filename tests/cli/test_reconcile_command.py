@@ -14,7 +14,7 @@ from command_line import Said
 from forge_lab import GiteaLab, forge_of
 from forge_server import ForgeServer
 from neuroscale.cli import chosen_metrics
-from neuroscale.forge.interface import Forge
+from neuroscale.forge.rest import Forge
 from neuroscale.local import opencost as local_opencost
 from neuroscale.planning.plan import Cost, Tenancy, dump_plan
 from opencost_answers import costs, envelope, key

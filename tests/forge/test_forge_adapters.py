@@ -19,7 +19,6 @@ from neuroscale.forge.connect import connect
 from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.github import PUBLIC_API, GitHubForge
 from neuroscale.forge.interface import (
-    Forge,
     ForgeError,
     ForgeUnavailableError,
     MergeRefusedError,
@@ -27,7 +26,7 @@ from neuroscale.forge.interface import (
     RepositoryRef,
     Token,
 )
-from neuroscale.forge.rest import RestForge
+from neuroscale.forge.rest import Forge
 
 BRANCH = "neuroscale/dev/support-chat"
 
@@ -80,7 +79,7 @@ def test_a_repository_that_is_not_there_is_named(lab: Lab, repository: Repositor
 
 def test_a_wrong_token_is_told_without_being_shown(repository: RepositoryRef) -> None:
     wrong = Token("wrong-" + secrets.token_hex(20))
-    adapters: list[RestForge] = [GiteaForge(repository, wrong, QUICK), GitHubForge(repository, wrong, QUICK)]
+    adapters: list[Forge] = [GiteaForge(repository, wrong, QUICK), GitHubForge(repository, wrong, QUICK)]
     for forge in adapters:
         with pytest.raises(ForgeError) as raised:
             forge.account()
@@ -402,7 +401,7 @@ def test_of_two_pull_requests_that_were_opened_at_once_the_oldest_stays(
     assert closed.body.startswith(f"Closed: #{first.number} was opened from the same branch at the same time.")
     assert owner.pull(first.number) == first
     # Listed twice, because it changed between two pages.
-    assert isinstance(owner, RestForge)
+    assert isinstance(owner, Forge)
     listed = owner._find_pulls
     monkeypatch.setattr(owner, "_find_pulls", lambda *asked: [*listed(*asked), *listed(*asked)])
     assert owner.open_pull("Serve it", "Because", repository, BRANCH, "main").state == "open"

@@ -26,7 +26,8 @@ from fault_proxy import (
 from forge_lab import KINDS, QUICK, GiteaLab, Lab, Person, forge_of, running_github_lab
 from forge_server import ForgeServer
 from neuroscale.forge.http import Limits
-from neuroscale.forge.interface import Forge, ForgeUnavailableError, RepositoryRef
+from neuroscale.forge.interface import ForgeUnavailableError, RepositoryRef
+from neuroscale.forge.rest import Forge
 from neuroscale.forge.sticky_comment import Run, write_comment
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,8 @@ import pytest
 
 from fault_proxy import DropAfter, FaultProxy, Hold, Twice
 from forge_lab import KINDS, Lab, Person, forge_of, lab_for
-from neuroscale.forge.interface import Forge, ForgeError, RepositoryRef
+from neuroscale.forge.interface import ForgeError, RepositoryRef
+from neuroscale.forge.rest import Forge
 from neuroscale.forge.sticky_comment import LONGEST, Run, write_comment
 from neuroscale.report.markdown import MARKER
 

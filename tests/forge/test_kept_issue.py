@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from forge_lab import KINDS, Lab, forge_of, lab_for
-from neuroscale.forge.interface import Forge, ForgeError, RepositoryRef
+from neuroscale.forge.interface import ForgeError, RepositoryRef
+from neuroscale.forge.rest import Forge
 from neuroscale.forge.sticky_comment import LONGEST, keep_issue
 
 MARKER = "<!-- neuroscale-test -->"

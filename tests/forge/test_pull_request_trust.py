@@ -11,7 +11,8 @@ import yaml
 
 from forge_server import ForgeServer
 from neuroscale.forge.branches import Access, Branches
-from neuroscale.forge.interface import RepositoryRef, wait_for_status
+from neuroscale.forge.interface import RepositoryRef
+from neuroscale.forge.rest import wait_for_status
 from neuroscale.forge.sticky_comment import Run, write_comment
 from neuroscale.forge.token import VARIABLE
 from neuroscale.local.forge_accounts import GATE, REQUIRED_STATUS

@@ -31,6 +31,7 @@ from neuroscale.gate.checks.policy import evaluate_policies
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Identity, Object, RefusedError
 from neuroscale.local import kserve, kyverno
+from neuroscale.local.charts import GROUP_VERSION
 from neuroscale.local.kserve import GROUP, MODE
 from neuroscale.local.webhooks import GROUP_VERSION
 from neuroscale.manifests.objects import Manifest, read_manifests

@@ -10,7 +10,7 @@ import pytest
 from admission_lab import values_of
 from neuroscale.kube.client import Object
 from neuroscale.local import kserve, kyverno
-from neuroscale.local.charts import program_of, render, settings_of
+from neuroscale.local.charts import WEBHOOK_KINDS, at_port, program_of, render, settings_of
 from neuroscale.local.state import LocalError
 from neuroscale.local.webhooks import WEBHOOK_KINDS, at_port
 

@@ -18,7 +18,8 @@ from cluster_lab import run
 from forge_server import ForgeServer
 from neuroscale.cli.new import new_service
 from neuroscale.cli.replan import replan_service
-from neuroscale.forge.interface import PullRequest, wait_for_status
+from neuroscale.forge.interface import PullRequest
+from neuroscale.forge.rest import wait_for_status
 from neuroscale.forge.revert import PREFIX
 from neuroscale.local.forge_accounts import REVERT
 from neuroscale.local.forge_setup import ENVIRONMENTS_VARIABLE, KUBECONFIG_SECRET, REVERT_SECRET

@@ -17,6 +17,7 @@ from neuroscale.core.yaml_io import read_documents
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
 from neuroscale.local import control_plane, kserve, kyverno
+from neuroscale.local.charts import GROUP_VERSION, WEBHOOK_KINDS
 from neuroscale.local.kserve import Kserve, defaulting_problem
 from neuroscale.local.kyverno import Kyverno, apply_policies
 from neuroscale.local.upstream import definitions

@@ -15,7 +15,8 @@ from forge_server import ForgeServer
 from github_server import GitHubServer, running_github
 from neuroscale.forge.connect import connect_to
 from neuroscale.forge.http import Limits, segments
-from neuroscale.forge.interface import Forge, RepositoryRef, Token
+from neuroscale.forge.interface import RepositoryRef, Token
+from neuroscale.forge.rest import Forge
 
 Person = Literal["owner", "developer", "administrator"]
 

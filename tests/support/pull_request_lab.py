@@ -13,7 +13,8 @@ import pytest
 from forge_server import ForgeServer
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.gitea import GiteaForge
-from neuroscale.forge.interface import MergeRefusedError, PullRequest, RepositoryRef, wait_for_status
+from neuroscale.forge.interface import MergeRefusedError, PullRequest, RepositoryRef
+from neuroscale.forge.rest import wait_for_status
 from neuroscale.local.forge_accounts import REQUIRED_STATUS
 from repositories import Repository, copy_of_this_repository
 

@@ -22,7 +22,8 @@ from neuroscale.core.waiting import attempts
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.connect import connect
-from neuroscale.forge.interface import Forge, MergeRefusedError, PullRequest, RepositoryRef, wait_for_status
+from neuroscale.forge.interface import MergeRefusedError, PullRequest, RepositoryRef
+from neuroscale.forge.rest import Forge, wait_for_status
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
 from neuroscale.local.control_plane import cluster, kubeconfig
 from neuroscale.local.forge_accounts import DEVELOPER, MAINTAINER, REQUIRED_STATUS

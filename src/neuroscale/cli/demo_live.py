@@ -15,7 +15,8 @@ from neuroscale.local.control_plane import cluster
 
 if TYPE_CHECKING:
     from neuroscale.cli.demo_steps import Demo
-    from neuroscale.forge.interface import Forge, PullRequest
+    from neuroscale.forge.interface import PullRequest
+    from neuroscale.forge.rest import Forge
     from neuroscale.kube.client import Object
     from neuroscale.local.forge_setup import LocalForge
 

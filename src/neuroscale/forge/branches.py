@@ -20,7 +20,8 @@ from neuroscale.core.printable import one_line
 from neuroscale.core.secret_text import redact
 from neuroscale.core.validation import is_loopback
 from neuroscale.core.waiting import repeatedly
-from neuroscale.forge.interface import Account, Forge, ForgeError, ForgeUnavailableError, Kind, RepositoryRef, Token
+from neuroscale.forge.interface import Account, ForgeError, ForgeUnavailableError, Kind, RepositoryRef, Token
+from neuroscale.forge.rest import Forge
 from neuroscale.repo.git import Git, GitError, GitTimeoutError
 from neuroscale.repo.snapshot import GitSnapshot
 

@@ -15,7 +15,8 @@ from neuroscale.core.validation import checked_address, is_loopback, shorten
 from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.github import PUBLIC_SERVER, GitHubForge
 from neuroscale.forge.http import ADDRESS, SECRET, Client, Limits
-from neuroscale.forge.interface import Forge, RepositoryRef, Token
+from neuroscale.forge.interface import RepositoryRef, Token
+from neuroscale.forge.rest import Forge
 
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\]")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")

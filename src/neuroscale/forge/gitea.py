@@ -18,8 +18,8 @@ from neuroscale.forge.interface import (
     StatusState,
     Token,
 )
-from neuroscale.forge.rest import RestForge, newest, path_of
-from neuroscale.forge.rest_shapes import RepositoryShape, read
+from neuroscale.forge.rest import Forge, path_of
+from neuroscale.forge.rest_shapes import RepositoryShape, newest, read
 
 _PAGE: Query = {"limit": 50}
 _STATES: dict[str, StatusState] = {"success": "success", "pending": "pending"}
@@ -55,7 +55,7 @@ class _BranchRule(BaseModel):
     required_approvals: int
 
 
-class GiteaForge(RestForge):
+class GiteaForge(Forge):
     """A repository on Gitea or Forgejo."""
 
     kind = "gitea"

@@ -20,8 +20,8 @@ from neuroscale.forge.interface import (
     StatusState,
     Token,
 )
-from neuroscale.forge.rest import RestForge, newest, path_of
-from neuroscale.forge.rest_shapes import RepositoryShape, read
+from neuroscale.forge.rest import Forge, path_of
+from neuroscale.forge.rest_shapes import RepositoryShape, newest, read
 
 PUBLIC_SERVER = "https://github.com"
 PUBLIC_API = "https://api.github.com"
@@ -81,7 +81,7 @@ class _Rule(BaseModel):
     parameters: _Parameters = _Parameters()
 
 
-class GitHubForge(RestForge):
+class GitHubForge(Forge):
     """A repository on GitHub. `workflow`: this runs in a workflow, whose token's account cannot be asked for."""
 
     kind = "github"

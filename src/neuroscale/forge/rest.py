@@ -1,4 +1,4 @@
-"""Implements the operations that the REST interfaces of GitHub and Gitea share."""
+"""Does the operations on a forge; GitHub and Gitea share most of their REST interfaces."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import chain, repeat
 from typing import Any
 from urllib.parse import urljoin
 
+from neuroscale.core.waiting import attempts
 from neuroscale.forge.http import AnswerError, Client, OutcomeUnknownError, Query, segments
 from neuroscale.forge.interface import (
     Account,
@@ -20,19 +21,34 @@ from neuroscale.forge.interface import (
     IssueState,
     Kind,
     MergeRefusedError,
+    Protection,
     PullRequest,
     PullState,
     RepositoryInfo,
     RepositoryRef,
 )
-from neuroscale.forge.rest_shapes import CommentShape, IssueShape, PullShape, RepositoryShape, ReviewShape, read
+from neuroscale.forge.rest_shapes import (
+    IssueShape,
+    PullShape,
+    RepositoryShape,
+    ReviewShape,
+    read,
+    same_text,
+    to_comment,
+    to_issue,
+)
 
 # Seconds between reads while the forge works in the background; the last one repeats.
 PAUSES = (0.25, 0.5, 1.0, 2.0, 3.0)
 
 
-class RestForge(ABC):
-    """One repository, over a client of the forge's REST interface. The paths below are the same on both kinds."""
+class Forge(ABC):
+    """One repository on a forge, over a client of its REST interface.
+
+    Every method raises ForgeUnavailableError if the forge cannot be reached in a bounded time, and ForgeError for a
+    refusal. Methods that create are idempotent: called twice, or answered with an error after the work was done, they
+    leave one pull request, one fork. (A comment or an issue is not: a caller that must not repeat it looks first.)
+    """
 
     kind: Kind
     _page_size: Query
@@ -48,6 +64,7 @@ class RestForge(ABC):
         return f"{type(self).__name__}({self.repository.server}/{self.repository.slug})"
 
     def account(self) -> Account:
+        """The token's account; for a workflow's token, the forge's own bot."""
         if self._account is None:
             self._account = self._ask_account()
         return self._account
@@ -56,6 +73,7 @@ class RestForge(ABC):
         return self._info_of(self.repository)
 
     def fork(self) -> RepositoryInfo:
+        """The account's fork of the repository, ready for a push; it is made if it does not exist."""
         login = self.account().login
         if login.lower() == self.repository.owner.lower():
             raise ForgeError(
@@ -81,6 +99,7 @@ class RestForge(ABC):
         return self._to_pull(self._pull_shape(number))
 
     def find_pull(self, head_owner: str, head_branch: str, base_branch: str) -> PullRequest | None:
+        """The open pull request from that branch, or None."""
         return next(self._find_pulls(head_owner, head_branch, base_branch), None)
 
     def _find_pulls(self, head_owner: str, head_branch: str, base_branch: str) -> Iterator[PullRequest]:
@@ -91,6 +110,7 @@ class RestForge(ABC):
                 yield pull
 
     def last_pull(self, head: RepositoryRef, head_branch: str, base_branch: str) -> PullRequest | None:
+        """The newest pull request from that branch, open, closed or merged; None if there never was one."""
         found = [
             pull
             for data in self._pulls_from(head, head_branch, base_branch)
@@ -100,6 +120,7 @@ class RestForge(ABC):
         return max(found, key=lambda pull: pull.number, default=None)
 
     def merged_pull(self, sha: str, base_branch: str) -> PullRequest | None:
+        """The merged pull request that brought a commit to its base; None if somebody pushed the commit."""
         shapes = [read(PullShape, data) for data in self._pulls_with(sha)]
         merged = [shape for shape in shapes if shape.merged_at and shape.base.ref == base_branch]
         # A commit may lie in several pull requests; the one that was merged by it brought it.
@@ -107,6 +128,7 @@ class RestForge(ABC):
         return self._to_pull(merged[0]) if merged else None
 
     def open_pull(self, title: str, body: str, head: RepositoryRef, head_branch: str, base_branch: str) -> PullRequest:
+        """Open a pull request, or return the one that is already open, unchanged."""
         fields = {"title": title, "body": body, "head": self._head(head, head_branch), "base": base_branch}
         problem: ForgeError | None = None
         for _ in self._waits():
@@ -158,35 +180,38 @@ class RestForge(ABC):
         return self._to_pull(read(PullShape, answer.data))
 
     def comments(self, number: int) -> list[Comment]:
+        """All comments, oldest first."""
         listed = self._client.pages(self._path("issues", number, "comments"), self._page_size)
-        return sorted((_to_comment(data) for data in listed), key=lambda comment: comment.id)
+        return sorted((to_comment(data) for data in listed), key=lambda comment: comment.id)
 
     def create_comment(self, number: int, body: str) -> Comment:
         path = self._path("issues", number, "comments")
-        return _to_comment(self._client.send("POST", path, idempotent=False, body={"body": body}).data)
+        return to_comment(self._client.send("POST", path, idempotent=False, body={"body": body}).data)
 
     def update_comment(self, comment_id: int, body: str) -> Comment:
         path = self._path("issues", "comments", comment_id)
-        return _to_comment(self._client.send("PATCH", path, idempotent=True, body={"body": body}).data)
+        return to_comment(self._client.send("PATCH", path, idempotent=True, body={"body": body}).data)
 
     def delete_comment(self, comment_id: int) -> None:
+        """Delete a comment; one that is gone already is not an error."""
         path = self._path("issues", "comments", comment_id)
         self._client.send("DELETE", path, idempotent=True, accept=(404, 410))
 
     def open_issues(self) -> list[Issue]:
+        """All that are open, oldest first."""
         listed = self._client.pages(self._path("issues"), {**self._page_size, "state": "open"})
         shapes = [read(IssueShape, data) for data in listed]
-        return sorted((_to_issue(one) for one in shapes if one.pull_request is None), key=lambda issue: issue.number)
+        return sorted((to_issue(one) for one in shapes if one.pull_request is None), key=lambda issue: issue.number)
 
     def create_issue(self, title: str, body: str) -> Issue:
         fields = {"title": title, "body": body}
         answer = self._client.send("POST", self._path("issues"), idempotent=False, body=fields)
-        return _to_issue(read(IssueShape, answer.data))
+        return to_issue(read(IssueShape, answer.data))
 
     def update_issue(self, number: int, title: str, body: str, state: IssueState) -> Issue:
         fields = {"title": title, "body": body, "state": state}
         answer = self._client.send("PATCH", self._path("issues", number), idempotent=True, body=fields)
-        return _to_issue(read(IssueShape, answer.data))
+        return to_issue(read(IssueShape, answer.data))
 
     def approve(self, number: int, head_sha: str) -> None:
         fields = {"event": self._approval, "commit_id": head_sha, "body": ""}
@@ -205,6 +230,9 @@ class RestForge(ABC):
         raise problem or AssertionError("unreachable: a try returns or leaves a problem")
 
     def merge(self, number: int, head_sha: str) -> None:
+        """Squash it into its base, if its head is still `head_sha`. Does nothing if it is merged. Raises
+        MergeRefusedError.
+        """
         problem: ForgeError | None = None
         under_way = False
         for _ in self._waits():
@@ -214,10 +242,8 @@ class RestForge(ABC):
             if there.state == "closed":
                 raise MergeRefusedError(f"Pull request {number} is closed. Reopen it first.")
             if there.head_sha != head_sha:
-                raise MergeRefusedError(
-                    f"Pull request {number} has another head than {head_sha[:12]}: {there.head_sha[:12]}. Judge the "
-                    f"new head."
-                )
+                other = f"{head_sha[:12]}: {there.head_sha[:12]}. Judge the new head."
+                raise MergeRefusedError(f"Pull request {number} has another head than {other}")
             try:
                 self._send_merge(number, head_sha)
             except OutcomeUnknownError as error:
@@ -242,10 +268,16 @@ class RestForge(ABC):
         raise problem or AssertionError("unreachable: a try returns or leaves a problem")
 
     @abstractmethod
-    def branch(self, repository: RepositoryRef, name: str) -> str | None: ...
+    def branch(self, repository: RepositoryRef, name: str) -> str | None:
+        """The commit that a branch of the repository (or of a fork) points to; None if the branch does not exist."""
 
     @abstractmethod
-    def statuses(self, sha: str) -> list[CommitStatus]: ...
+    def protection(self, branch: str) -> Protection | None:
+        """How the branch of the repository is protected; None if nothing protects it."""
+
+    @abstractmethod
+    def statuses(self, sha: str) -> list[CommitStatus]:
+        """The newest status of each name."""
 
     @abstractmethod
     def _ask_account(self) -> Account: ...
@@ -314,10 +346,8 @@ class RestForge(ABC):
 
     def _approved(self, number: int, head_sha: str) -> bool:
         login = self.account().login
-        shapes = (
-            read(ReviewShape, data)
-            for data in self._client.pages(self._path("pulls", number, "reviews"), self._page_size)
-        )
+        reviews = self._client.pages(self._path("pulls", number, "reviews"), self._page_size)
+        shapes = (read(ReviewShape, data) for data in reviews)
         mine = [shape for shape in shapes if shape.user is not None and shape.user.login == login]
         verdicts = [shape for shape in mine if shape.state not in ("COMMENT", "COMMENTED", "PENDING")]
         if not verdicts:
@@ -354,26 +384,17 @@ def path_of(repository: RepositoryRef, *parts: str | int) -> str:
     return "/" + segments("repos", repository.owner, repository.name, *parts)
 
 
-def same_text(text: str) -> str:
-    """Text for comparison: forges change line ends and cut white space at the end."""
-    return text.replace("\r\n", "\n").rstrip()
+def wait_for_status(forge: Forge, sha: str, context: str, within: float) -> CommitStatus:
+    """The status `context` of a commit once it is no longer pending.
 
-
-def newest(entries: Iterable[tuple[Any, CommitStatus]]) -> list[CommitStatus]:
-    """The status with the highest key of each name, by name."""
-    found: dict[str, tuple[Any, CommitStatus]] = {}
-    for key, status in entries:
-        if status.context not in found or key >= found[status.context][0]:
-            found[status.context] = (key, status)
-    return [found[name][1] for name in sorted(found)]
-
-
-def _to_comment(data: Any) -> Comment:
-    shape = read(CommentShape, data)
-    return Comment(shape.id, shape.user.login if shape.user else "", shape.body or "")
-
-
-def _to_issue(shape: IssueShape) -> Issue:
-    state: IssueState = "open" if shape.state == "open" else "closed"
-    author = shape.user.login if shape.user else ""
-    return Issue(shape.number, shape.html_url, shape.title, shape.body or "", state, author)
+    Raises ForgeUnavailableError when that takes longer than `within` seconds.
+    """
+    status: CommitStatus | None = None
+    for _ in attempts(within, PAUSES[1]):
+        status = next((one for one in forge.statuses(sha) if one.context == context), None)
+        if status is not None and status.state != "pending":
+            return status
+    state = f"is still pending ({status.description}, {status.url})" if status else "did not appear"
+    raise ForgeUnavailableError(
+        f"The status {context!r} of commit {sha[:12]} {state} after {within:.0f} s. Check that a runner is up."
+    )

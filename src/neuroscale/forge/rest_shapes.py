@@ -1,12 +1,13 @@
-"""Describes the fields that this program reads in answers of GitHub's and Gitea's REST interfaces."""
+"""Describes the fields that this program reads in answers of GitHub's and Gitea's REST interfaces, and reads them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from neuroscale.forge.interface import ForgeError
+from neuroscale.forge.interface import Comment, CommitStatus, ForgeError, Issue, IssueState
 
 
 class UserShape(BaseModel):
@@ -87,3 +88,30 @@ def read(shape: type[Shape], data: Any) -> Shape:
         raise ForgeError(
             f"The forge's answer lacks needed fields ({fields}). Check whether the forge's version is supported."
         ) from None
+
+
+def same_text(text: str) -> str:
+    """Text for comparison: forges change line ends and cut white space at the end."""
+    return text.replace("\r\n", "\n").rstrip()
+
+
+def newest(entries: Iterable[tuple[Any, CommitStatus]]) -> list[CommitStatus]:
+    """The status with the highest key of each name, by name."""
+    found: dict[str, tuple[Any, CommitStatus]] = {}
+    for key, status in entries:
+        if status.context not in found or key >= found[status.context][0]:
+            found[status.context] = (key, status)
+    return [found[name][1] for name in sorted(found)]
+
+
+def to_comment(data: Any) -> Comment:
+    """A comment, from a forge's answer."""
+    shape = read(CommentShape, data)
+    return Comment(shape.id, shape.user.login if shape.user else "", shape.body or "")
+
+
+def to_issue(shape: IssueShape) -> Issue:
+    """An issue, from a forge's answer."""
+    state: IssueState = "open" if shape.state == "open" else "closed"
+    author = shape.user.login if shape.user else ""
+    return Issue(shape.number, shape.html_url, shape.title, shape.body or "", state, author)

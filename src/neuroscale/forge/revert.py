@@ -11,7 +11,8 @@ from typing import Literal
 
 from neuroscale.forge import description
 from neuroscale.forge.branches import Branches, is_ancestor, make_commit, scratch_index
-from neuroscale.forge.interface import Forge, PullRequest, RepositoryRef
+from neuroscale.forge.interface import PullRequest, RepositoryRef
+from neuroscale.forge.rest import Forge
 from neuroscale.forge.service_pull_request import Base, Prepared, Proposal, Publisher, until_nobody_interferes
 from neuroscale.repo.git import Git
 from neuroscale.repo.snapshot import GitSnapshot

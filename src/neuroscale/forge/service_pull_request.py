@@ -26,13 +26,13 @@ from neuroscale.forge.branches import (
 )
 from neuroscale.forge.interface import (
     Account,
-    Forge,
     ForgeError,
     ForgeUnavailableError,
     PullRequest,
     RepositoryInfo,
     RepositoryRef,
 )
+from neuroscale.forge.rest import Forge
 
 Result = Literal["opened", "updated", "unchanged"]
 _Done = TypeVar("_Done")

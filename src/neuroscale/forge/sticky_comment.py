@@ -12,8 +12,9 @@ from typing import Literal
 
 from neuroscale.core.waiting import repeatedly
 from neuroscale.forge.http import AnswerError, OutcomeUnknownError
-from neuroscale.forge.interface import Comment, Forge, ForgeError, ForgeUnavailableError, Issue
-from neuroscale.forge.rest import PAUSES, same_text
+from neuroscale.forge.interface import Comment, ForgeError, ForgeUnavailableError, Issue
+from neuroscale.forge.rest import PAUSES, Forge
+from neuroscale.forge.rest_shapes import same_text
 from neuroscale.report.markdown import MARKER
 
 LONGEST = 65_536

@@ -15,7 +15,7 @@ from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Cluster, KubernetesError, Object
 from neuroscale.kube.control_plane import ControlPlane
-from neuroscale.local.charts import Chart, program_of, render, settings_of
+from neuroscale.local.charts import WEBHOOK_KINDS, Chart, at_port, program_of, render, settings_of
 from neuroscale.local.control_plane import CONTROLLER_MANAGER, cluster, control_plane, environment
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import PASSABLE, State, read_json

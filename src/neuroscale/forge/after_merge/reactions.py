@@ -15,7 +15,8 @@ from neuroscale.forge.after_merge import comments
 from neuroscale.forge.after_merge.comments import MARKER, Record, read_record
 from neuroscale.forge.after_merge.evidence import Evidence, ServiceEvidence
 from neuroscale.forge.branches import is_ancestor
-from neuroscale.forge.interface import Forge, ForgeError
+from neuroscale.forge.interface import ForgeError
+from neuroscale.forge.rest import Forge
 from neuroscale.forge.revert import Change, Merge, Reverted, Reverter, last_change
 from neuroscale.forge.sticky_comment import Run, write_comment
 from neuroscale.repo.git import Git
