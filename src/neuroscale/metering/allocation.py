@@ -115,6 +115,7 @@ STEP: Final = timedelta(minutes=5)
 """How often OpenCost looks unless its ETL_RESOLUTION_SECONDS says otherwise."""
 
 Kind = Literal["pods", "idle", "unmounted"]
+_SUMMED = ("total", "gpu", "cpu", "memory", "gpu_hours", "cpu_core_hours", "hours", "memory_gib_hours", "spans")
 
 
 @dataclass(frozen=True)
@@ -162,20 +163,10 @@ class Metered:
 
     def plus(self, other: Metered) -> Metered:
         """The sum of both."""
-        return replace(
-            self,
-            total=self.total + other.total,
-            gpu=self.gpu + other.gpu,
-            cpu=self.cpu + other.cpu,
-            memory=self.memory + other.memory,
-            gpu_hours=self.gpu_hours + other.gpu_hours,
-            cpu_core_hours=self.cpu_core_hours + other.cpu_core_hours,
-            hours=self.hours + other.hours,
-            start=min(filter(None, (self.start, other.start)), default=None),
-            end=max(filter(None, (self.end, other.end)), default=None),
-            memory_gib_hours=self.memory_gib_hours + other.memory_gib_hours,
-            spans=self.spans + other.spans,
-        )
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMMED}
+        start = min(filter(None, (self.start, other.start)), default=None)
+        end = max(filter(None, (self.end, other.end)), default=None)
+        return replace(self, start=start, end=end, **sums)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ share of idle costs and of the programs before the servers, which the prices of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -20,6 +20,7 @@ from neuroscale.metering.window import Window, joined
 PATH = "/inferenceCost/total"
 
 _MILLION = 10**6
+_SUMMED = ("cost", "prompt", "generation", "input_cost", "output_cost")
 PARAMETERS = {"aggregate": "model_name,namespace", "costBasis": "allocation"}
 NOT_THERE = (404, 501)  # no such path before 1.121 or while it is off; 501: switched on, and not ready
 
@@ -41,6 +42,12 @@ class InferenceCost:
     output_cost: Decimal
     method: str
     partly: bool = False
+
+    def plus(self, other: InferenceCost) -> InferenceCost:
+        """The sum of both, for one model."""
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMMED}
+        method = self.method if self.method == other.method else ""
+        return replace(self, **sums, method=method, partly=self.partly or other.partly)
 
     @property
     def each(self) -> Decimal | None:
@@ -128,24 +135,9 @@ def _cost(name: str, row: Any, who: str, window: Window) -> InferenceCost:
 
 def _added(found: Iterable[InferenceCost]) -> tuple[InferenceCost, ...]:
     """One row for each model and namespace, sorted by them."""
-    rows: dict[tuple[str, str], list[InferenceCost]] = {}
+    rows: dict[tuple[str, str], InferenceCost] = {}
     for one in found:
-        rows.setdefault((one.namespace, one.model), []).append(one)
-
-    def total(parts: list[InferenceCost], field: Callable[[InferenceCost], Decimal]) -> Decimal:
-        return sum(map(field, parts), Decimal(0))
-
-    return tuple(
-        InferenceCost(
-            namespace,
-            model,
-            total(parts, lambda one: one.cost),
-            total(parts, lambda one: one.prompt),
-            total(parts, lambda one: one.generation),
-            total(parts, lambda one: one.input_cost),
-            total(parts, lambda one: one.output_cost),
-            parts[0].method if len({one.method for one in parts}) == 1 else "",
-            partly=any(one.cost == 0 and one.prompt + one.generation > 0 for one in parts),
-        )
-        for (namespace, model), parts in sorted(rows.items())
-    )
+        row = replace(one, partly=one.cost == 0 and one.prompt + one.generation > 0)
+        before = rows.get((one.namespace, one.model))
+        rows[one.namespace, one.model] = row if before is None else before.plus(row)
+    return tuple(rows[key] for key in sorted(rows))

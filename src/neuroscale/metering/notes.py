@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -73,156 +73,113 @@ def notes_on(meter: Meter, own: Sequence[Metered], facts: Facts) -> tuple[Note, 
         *_prices(meter, own),
         *([] if meter.local else _accelerators(own, facts)),
         *_local(meter),
-        *_words(meter),
+        *(Note("warning", f"OpenCost warns: {text}") for text in meter.warnings),
     )
 
 
 def notes_on_prices(meter: Meter) -> tuple[Note, ...]:
     """The notes that the price of tokens needs beside the reasons why a service has none."""
-    mixed = [
-        Note(
-            "note",
-            f"No price list has a price of {listed(meter.unpriced)}: the price of tokens is too low for a service "
-            "whose replicas ran there and elsewhere.",
-        )
-    ]
-    return (*(mixed if meter.unpriced else ()), *_local(meter))
+    mixed = (
+        f"No price list has a price of {listed(meter.unpriced)}: the price of tokens is too low for a service "
+        "whose replicas ran there and elsewhere."
+    )
+    return (*([Note("note", mixed)] if meter.unpriced else []), *_local(meter))
 
 
-def _time(meter: Meter) -> list[Note]:
-    notes = []
+def _time(meter: Meter) -> Iterator[Note]:
     if meter.empty:
         times = listed(tuple(map(str, meter.empty)))
-        notes.append(
-            Note(
-                "warning",
-                f"OpenCost has no samples of {times}: nothing ran, or nobody measured. The bill lacks that time.",
-            )
+        yield Note(
+            "warning", f"OpenCost has no samples of {times}: nothing ran, or nobody measured. The bill lacks that time."
         )
     if meter.window.end - meter.window.start < _SHORT * meter.step:
         minutes = meter.step // timedelta(minutes=1)
         often, most = ("minute", "a minute") if minutes == 1 else (f"{minutes} minutes", f"{minutes} minutes")
-        notes.append(
-            Note(
-                "note",
-                f"OpenCost looks every {often}: a pod that began or ended within this short "
-                f"window may be charged for up to {most} less than it ran.",
-            )
+        yield Note(
+            "note",
+            f"OpenCost looks every {often}: a pod that began or ended within this short "
+            f"window may be charged for up to {most} less than it ran.",
         )
-    return notes
 
 
-def _idle(meter: Meter) -> list[Note]:
-    notes = []
+def _idle(meter: Meter) -> Iterator[Note]:
     if not meter.idle_known:
-        notes.append(
-            Note(
-                "warning",
-                "OpenCost gives no idle costs for a part of the window, so the bill lacks what nodes cost there beyond "
-                "their pods' requests.",
-            )
+        yield Note(
+            "warning",
+            "OpenCost gives no idle costs for a part of the window, so the bill lacks what nodes cost there beyond "
+            "their pods' requests.",
         )
     amounts = [one.total for one in meter.metered if one.kind == "idle"]
-    idle = sum(amounts, Decimal(0))
     negative = sum((amount for amount in amounts if amount < 0), Decimal(0))
-    if idle > 0 and meter.window.hours < 1 and not meter.local:
-        notes.append(
-            Note(
-                "warning",
-                "Idle costs may be too high: in a window below an hour, OpenCost 1.108 charges a whole hour of nodes "
-                "whose CPU or memory has the price 0. Ask about an hour or more.",
-            )
+    if sum(amounts, Decimal(0)) > 0 and meter.window.hours < 1 and not meter.local:
+        yield Note(
+            "warning",
+            "Idle costs may be too high: in a window below an hour, OpenCost 1.108 charges a whole hour of nodes "
+            "whose CPU or memory has the price 0. Ask about an hour or more.",
         )
     if negative < 0:
         part = " for a part of the window" if len(amounts) > 1 else ""
-        notes.append(
-            Note(
-                "warning",
-                f"Idle costs are negative ({negative:.2f} USD){part}: OpenCost charged pods for more time than it saw "
-                "their nodes, as it does while Prometheus has few samples. They are not distributed; ask again about a "
-                "longer window.",
-            )
+        yield Note(
+            "warning",
+            f"Idle costs are negative ({negative:.2f} USD){part}: OpenCost charged pods for more time than it saw "
+            "their nodes, as it does while Prometheus has few samples. They are not distributed; ask again about a "
+            "longer window.",
         )
-    return notes
 
 
-def _labels(meter: Meter, own: Sequence[Metered]) -> list[Note]:
-    pods = [one for one in meter.metered if one.kind == "pods"]
-    if pods and not own:
-        return [
-            Note(
-                "warning",
-                "OpenCost knows no label of any pod (all is __unallocated__). Either no service ran, or "
-                "kube-state-metrics does not export pods' labels: start it with --metric-labels-allowlist=pods=[*].",
-            )
-        ]
+def _labels(meter: Meter, own: Sequence[Metered]) -> Iterator[Note]:
+    if not own and any(one.kind == "pods" for one in meter.metered):
+        yield Note(
+            "warning",
+            "OpenCost knows no label of any pod (all is __unallocated__). Either no service ran, or "
+            "kube-state-metrics does not export pods' labels: start it with --metric-labels-allowlist=pods=[*].",
+        )
     if own and not any(one.place.cost_center for one in own):
-        return [Note("warning", f"No service's pods carry the label {COST_CENTER}, so nobody can be charged.")]
-    return []
+        yield Note("warning", f"No service's pods carry the label {COST_CENTER}, so nobody can be charged.")
 
 
-def _pools(own: Sequence[Metered], facts: Facts) -> list[Note]:
-    notes = []
-    unknown = sorted(
-        {f"{one.place.namespace}/{one.place.service}" for one in own if one.place.service and key_of(one) not in facts}
-    )
-    if unknown:
-        names = listed(unknown)
-        notes.append(
-            Note(
-                "note",
-                f"The plan of {names} is not known: the repository has no service of that name and namespace, or has "
-                "one in several environments, and OpenCost's CLUSTER_ID is the name of none. The weighted cost of such "
-                "a service is its metered cost.",
-            )
+def _pools(own: Sequence[Metered], facts: Facts) -> Iterator[Note]:
+    if unknown := sorted({_service(one) for one in own if one.place.service and key_of(one) not in facts}):
+        yield Note(
+            "note",
+            f"The plan of {listed(unknown)} is not known: the repository has no service of that name and namespace, or "
+            "has one in several environments, and OpenCost's CLUSTER_ID is the name of none. The weighted cost of such "
+            "a service is its metered cost.",
         )
-    wrong = sorted(
-        {
-            f"{one.place.namespace}/{one.place.service}"
-            for one in own
-            if one.place.service and read_ratio(one.place.ratio) is None
-        }
-    )
-    if wrong:
-        notes.append(
-            Note("note", f"The pods of {listed(wrong)} have no usable label {RATIO}, so their cost is not weighted.")
-        )
-    return notes
+    if wrong := sorted({_service(one) for one in own if one.place.service and read_ratio(one.place.ratio) is None}):
+        yield Note("note", f"The pods of {listed(wrong)} have no usable label {RATIO}, so their cost is not weighted.")
 
 
-def _prices(meter: Meter, own: Sequence[Metered]) -> list[Note]:
+def _prices(meter: Meter, own: Sequence[Metered]) -> Iterator[Note]:
     """Nodes without a price. Those of the local platform are known; elsewhere a cost of nothing shows them."""
-    notes = []
     if meter.unpriced:
         text = (
             f"No price list has a price of {listed(meter.unpriced)}: what runs there is charged next to nothing, so "
             "the bill is too low."
         )
-        notes.append(Note("note", text, first=True))
+        yield Note("note", text, first=True)
     if meter.local:
-        return notes
-    free = sorted({_service(one) for one in own if costs_nothing(one)})
-    if free:
+        return
+    if free := sorted({_service(one) for one in own if costs_nothing(one)}):
         text = (
             f"OpenCost charges nothing for accelerators or CPU of {listed(free)}: a node there has no price, so the "
             "bill is too low."
         )
-        notes.append(Note("warning", text, first=True))
-    guessed = sorted({_service(one) for one in own if "GPU" in placeholders(one)})
-    if guessed:
+        yield Note("warning", text, first=True)
+    if guessed := sorted({_service(one) for one in own if "GPU" in placeholders(one)}):
         text = (
             f"OpenCost charges {listed(guessed)} {shown('GPU')}, which is its placeholder for "
             "any GPU and not a price. Give it a price list (platform/cost/README.md)."
         )
-        notes.append(Note("warning", text, first=True))
-    return [*notes, *_host_placeholders(own)]
+        yield Note("warning", text, first=True)
+    yield from _host_placeholders(own)
 
 
-def _host_placeholders(own: Sequence[Metered]) -> list[Note]:
+def _host_placeholders(own: Sequence[Metered]) -> Iterator[Note]:
     """Placeholders of CPU and memory. They are a warning unless an accelerator beside them has a price of its own."""
     found = [(one, parts) for one in own if (parts := [part for part in placeholders(one) if part != "GPU"])]
     if not found:
-        return []
+        return
     names = sorted({_service(one) for one, _ in found})
     amounts = " and ".join(shown(part) for part in ("CPU", "RAM") if any(part in parts for _, parts in found))
     text = (
@@ -230,7 +187,7 @@ def _host_placeholders(own: Sequence[Metered]) -> list[Note]:
         "machines in us-central1. Unless the pods run on these, give it a price list (platform/cost/README.md)."
     )
     warned = any(at_placeholders_alone(one) for one, _ in found)
-    return [Note("warning" if warned else "note", text, first=warned)]
+    yield Note("warning" if warned else "note", text, first=warned)
 
 
 def _accelerators(own: Sequence[Metered], facts: Facts) -> list[Note]:
@@ -280,12 +237,7 @@ def _local(meter: Meter) -> list[Note]:
     return [Note("note", text)] if meter.local else []
 
 
-def _words(meter: Meter) -> list[Note]:
-    return [Note("warning", f"OpenCost warns: {text}") for text in meter.warnings]
-
-
 def listed(names: Sequence[str]) -> str:
     """The first names, and the number of the others."""
-    shown = ", ".join(names[:_NAMED])
     left = len(names) - _NAMED
-    return f"{shown} and {counted(left, 'other')}" if left > 0 else shown
+    return ", ".join(names[:_NAMED]) + (f" and {counted(left, 'other')}" if left > 0 else "")

@@ -15,14 +15,12 @@ from typing import Final
 
 from neuroscale.catalog.price_list import OPENCOST_DEFAULTS
 from neuroscale.core.printable import counted
+from neuroscale.costs.node_prices import COUNTED
 from neuroscale.metering.allocation import Meter, Metered
 from neuroscale.metering.plan_history import PlanHistory, Version
 from neuroscale.metering.window import Window
 from neuroscale.planning.plan import Plan
 from neuroscale.repo.layout import ServicePath
-
-COUNTED: Final = "nvidia.com/gpu"
-"""The one extended resource whose hours OpenCost 1.108 counts."""
 
 ServiceKey = tuple[str, str, str, int]
 """The cluster as OpenCost names it, the namespace and the name of a service, and the part of the meter."""
