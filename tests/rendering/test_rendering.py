@@ -549,10 +549,10 @@ def test_a_failing_write_leaves_whole_files_and_no_leftovers(tmp_path: Path, mon
     write(rendered(), tmp_path)
     before = {path.name: path.read_text() for path in tmp_path.iterdir()}
 
-    def full(handle: int) -> None:
+    def full(handle: int, mode: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fchmod", full)
     with pytest.raises(InputError, match="No space left on device"):
         write(rendered(make_request(availability="high")), tmp_path)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before

@@ -35,7 +35,9 @@ def entry_values(found: FoundModel, there: Mapping[str, Any] | None, said: Mappi
     values = _merged(_made(found) if there is None else _renewed(found, there), said)
     if there is not None and _undated(values) == _undated(there):
         return dict(there)
-    return {key: values[key] for key in sorted(values, key=_place)}
+    return {
+        key: values[key] for key in sorted(values, key=lambda key: _ORDER.index(key) if key in _ORDER else len(_ORDER))
+    }
 
 
 def _renewed(found: FoundModel, there: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,10 +67,6 @@ _ORDER = (
     *("name", "title", "variant_of", "family", "good_at", "weights", "config", "config_source"),
     *("parameters", "checkpoint", "serving"),
 )
-
-
-def _place(key: str) -> int:
-    return _ORDER.index(key) if key in _ORDER else len(_ORDER)
 
 
 def _made(found: FoundModel) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from neuroscale.cli.options import (
     print_json,
 )
 from neuroscale.core.errors import ExitStatus, InputError
-from neuroscale.core.printable import counted, terminal
+from neuroscale.core.printable import counted, first_of, terminal
 
 if TYPE_CHECKING:
     from neuroscale.catalog.price_export import Export
@@ -148,10 +148,8 @@ def _sentences(made: Made) -> tuple[str, ...]:
     ]
     if not update.changes:
         told.append("No price changes.")
-    left = export.unread[:_NAMED]
-    more = f"; and {len(export.unread) - _NAMED} more" if len(export.unread) > _NAMED else ""
-    if left:
-        told.append(f"Left alone: {'; '.join(f'{one.product} ({one.reason})' for one in left)}{more}.")
+    if left := [f"{one.product} ({one.reason})" for one in export.unread]:
+        told.append(f"Left alone: {first_of(left, _NAMED, '; ')}.")
     if not made.environments:
         told.append(f"No environment uses {update.name}: name it in price_lists of platform/settings.yaml.")
     return tuple(told)

@@ -24,7 +24,7 @@ from neuroscale.cluster.node_room import (
 )
 from neuroscale.cluster.object_fields import condition
 from neuroscale.cluster.quotas import Share, judge_limits, judge_quotas, told
-from neuroscale.core.printable import counted
+from neuroscale.core.printable import counted, first_of
 from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Object
 from neuroscale.manifests.accelerators import GKE_SLICES
@@ -196,7 +196,7 @@ class _Judge:
                 f"Of this service {counted(len(own), 'pod')} found room before. A change starts a new pod before it "
                 f"ends an old one: {'there is room for it' if places else 'there is no room for it now'}."
             )
-        waiting = [pod for pod in self.read.pods if _waits(pod) and self._competes(pod)]
+        waiting = [pod for pod in self.read.pods if not part(pod, "spec").get("nodeName") and self._competes(pod)]
         if waiting:
             self.notes.append(f"Other pods wait for such an accelerator already: {counted(len(waiting), 'pod')}.")
         verdict: Verdict = "fits" if room >= self.most else "fits the fewest" if room >= self.fewest else "does not fit"
@@ -225,6 +225,8 @@ class _Judge:
         return all(held.get(name, Decimal(0)) >= amount for name, amount in self.demand.requests.items())
 
     def _competes(self, pod: Object) -> bool:
+        if is_finished(pod):
+            return False
         try:
             asked = reserved(pod)
         except ValueError:
@@ -236,7 +238,7 @@ class _Judge:
     # ------------------------------------------------------------ messages
 
     def _no_node(self) -> None:
-        wanted = _labels(self.selector)
+        wanted = ", ".join(f"{key}={value}" for key, value in sorted(self.selector.items())) or "(any)"
         holders = [
             node
             for node in self.read.nodes
@@ -385,17 +387,6 @@ def _total(amounts: Iterable[Decimal | None]) -> Decimal:
     return sum((amount for amount in amounts if amount is not None and amount > 0), Decimal(0))
 
 
-def _waits(pod: Object) -> bool:
-    return not part(pod, "spec").get("nodeName") and not is_finished(pod)
-
-
-def _labels(selector: Mapping[str, str]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in sorted(selector.items())) or "(any)"
-
-
-def _names(names: list[str], most: int = 3) -> str:
+def _names(names: list[str]) -> str:
     """`Node a`, or `Each of a, b and 3 more`: the subject of a sentence whose verb is in the singular."""
-    if len(names) == 1:
-        return f"Node {names[0]}"
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"Each of {', '.join(names[:most])}{more}"
+    return f"Node {names[0]}" if len(names) == 1 else f"Each of {first_of(names, 3)}"

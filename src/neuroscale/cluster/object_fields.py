@@ -43,12 +43,6 @@ def differences(wanted: Any, actual: Any, path: str = "") -> list[str]:
     return [] if _same(wanted, actual, path) else [path]
 
 
-def named(fields: list[str], most: int = 3) -> str:
-    """The first few fields, and how many more."""
-    more = f" and {len(fields) - most} more" if len(fields) > most else ""
-    return ", ".join(fields[:most]) + more
-
-
 def _same(wanted: Any, actual: Any, path: str) -> bool:
     if wanted == actual and isinstance(wanted, bool) == isinstance(actual, bool):
         return True

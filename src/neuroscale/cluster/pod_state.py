@@ -22,18 +22,15 @@ from neuroscale.rendering import api_key
 
 def last_warnings(found: tuple[Object, ...], now: datetime) -> tuple[str, ...]:
     """The last ten warnings in words with their age, the newest last."""
-    rows = sorted((_last(one), _told(one), seconds_since(_last(one), now)) for one in warnings(found))
-    return tuple(text if age is None else f"{_age(age)}: {text}" for _, text, age in rows)[-10:]
-
-
-def _last(one: Object) -> str:
-    """When the event was seen last."""
-    series = part(one, "series").get("lastObservedTime")
-    return str(series or one.get("lastTimestamp") or one.get("eventTime") or "")
-
-
-def _age(seconds: int) -> str:
-    return f"{seconds} s ago" if seconds < 120 else f"{seconds // 60} min ago"
+    rows = []
+    for one in warnings(found):
+        series = part(one, "series").get("lastObservedTime")
+        last = str(series or one.get("lastTimestamp") or one.get("eventTime") or "")
+        told = sentence(part(one, "involvedObject").get("name"), one.get("reason"), one.get("message"))
+        if (age := seconds_since(last, now)) is not None:
+            told = f"{age} s ago: {told}" if age < 120 else f"{age // 60} min ago: {told}"
+        rows.append((last, told))
+    return tuple(told for _, told in sorted(rows))[-10:]
 
 
 def warnings(found: tuple[Object, ...]) -> list[Object]:
@@ -43,10 +40,6 @@ def warnings(found: tuple[Object, ...]) -> list[Object]:
         if one.get("type") == "Warning" and "the object has been modified" not in str(one.get("message")):
             last[part(one, "involvedObject").get("name"), one.get("reason"), one.get("message")] = one
     return list(last.values())
-
-
-def _told(one: Object) -> str:
-    return sentence(part(one, "involvedObject").get("name"), one.get("reason"), one.get("message"))
 
 
 SERVER = "kserve-container"

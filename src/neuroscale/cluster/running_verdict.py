@@ -25,7 +25,6 @@ from neuroscale.cluster.object_fields import (
     is_owned_by,
     moment,
     name_of,
-    named,
     owners_of,
     seconds_since,
     sentence,
@@ -34,7 +33,7 @@ from neuroscale.cluster.object_fields import (
 )
 from neuroscale.cluster.pod_state import SERVER, PodState, is_ending, look, warnings
 from neuroscale.cluster.service_status import Condition, Judged, Observed
-from neuroscale.core.printable import plainly_counted
+from neuroscale.core.printable import first_of, plainly_counted
 from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Object
 from neuroscale.manifests.kserve_pods import STOP, nothing_scales
@@ -259,7 +258,7 @@ class Running:
         generation = part(deployment, "metadata").get("generation")
         if fields := stale_fields(self.service, deployment, self.observed.runtime):
             return self._pending(
-                f"KServe has not applied the newest generation to its Deployment: {named(fields)} differs"
+                f"KServe has not applied the newest generation to its Deployment: {first_of(fields, 3)} differs"
             )
         if part(deployment, "spec").get("replicas") == 0:
             return Judged("stopped", "its Deployment asks for no pods", f"{self.kubectl} get deployment,hpa")

@@ -8,10 +8,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from neuroscale.cluster.object_fields import differences, name_of, named, sentence
+from neuroscale.cluster.object_fields import differences, name_of, sentence
 from neuroscale.cluster.pod_state import last_warnings
 from neuroscale.cluster.running_verdict import Running, last_failure
 from neuroscale.cluster.service_status import Application, Judged, Observed, ServiceStatus
+from neuroscale.core.printable import first_of
 from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Object
 
@@ -125,7 +126,8 @@ class _Judge:
         if observed.contains is False:
             return self._not_synced(f"Argo CD is at {_short(revision)}, which lacks the service's last change")
         if part(application, "status", "sync").get("status") != "Synced":
-            return self._not_synced(_trouble(application) or f"Argo CD says {_sync(application)}")
+            said = part(application, "status", "sync").get("status") or "nothing about it"
+            return self._not_synced(_trouble(application) or f"Argo CD says {said}")
         holds = [
             one
             for one in items(application, "status", "resources")
@@ -138,7 +140,9 @@ class _Judge:
             return self._compared(f"this clone does not know the commit {_short(revision)} that Argo CD is at")
         # Argo CD's last status stays while Argo CD is stopped or paused, even if the object changes.
         if fields := self._other_fields():
-            told = f"Argo CD calls it Synced, but it differs from the commit {_short(revision)} in {named(fields)}"
+            told = (
+                f"Argo CD calls it Synced, but it differs from the commit {_short(revision)} in {first_of(fields, 3)}"
+            )
             return self._not_synced(told)
         return None
 
@@ -158,7 +162,7 @@ class _Judge:
             self.notes.append(f"{why[:1].upper()}{why[1:]}; it does not hold this service either.")
             return None
         if fields := self._other_fields():
-            told = f"{why}, and the cluster's object differs from this clone's in {named(fields)}"
+            told = f"{why}, and the cluster's object differs from this clone's in {first_of(fields, 3)}"
             return Judged("unknown", told, f"Run: {self.observed.fetch}; then ask again.")
         self.notes.append(f"{why[:1].upper()}{why[1:]}; the cluster's object is what this clone holds.")
         return None
@@ -189,10 +193,6 @@ def _trouble(application: Object) -> str:
     if operation.get("phase") in ("Failed", "Error", "Running"):
         told.append(sentence(f"its synchronisation is {operation['phase']}", operation.get("message")))
     return "; ".join(told)
-
-
-def _sync(application: Object) -> str:
-    return str(part(application, "status", "sync").get("status") or "nothing about it")
 
 
 def _model_name(arguments: Any) -> str:

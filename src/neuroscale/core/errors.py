@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -55,6 +56,13 @@ class InputError(NeuroscaleError):
     def at(where: str, field: str, message: str, fix: str, line: int | None = None) -> InputError:
         """The error of one fault; see `Problem`."""
         return InputError(Problem(where, field, message, fix, line))
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what led to it, the innermost last."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 class UntrustedError(NeuroscaleError):

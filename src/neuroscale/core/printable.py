@@ -9,6 +9,7 @@ Writes a number with its noun.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 
 def counted(number: int, noun: str) -> str:
@@ -19,6 +20,12 @@ def counted(number: int, noun: str) -> str:
 def plainly_counted(number: int, noun: str) -> str:
     """`1 finding`, `2000 findings`: without separators, as in the sentences of a plan."""
     return f"{number} {noun_for(number, noun)}"
+
+
+def first_of(texts: Sequence[str], most: int, separator: str = ", ") -> str:
+    """The first `most` texts, and how many more there are: `a, b and 3 more`."""
+    more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
+    return separator.join(texts[:most]) + more
 
 
 def noun_for(number: int, noun: str) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from neuroscale.catalog.budgets import Budget, Budgets, CostException
 from neuroscale.catalog.settings import CostRules, LargeChange, Level
-from neuroscale.core.printable import counted
+from neuroscale.core.printable import counted, first_of
 from neuroscale.costs.bill import CostChange, ServiceCost, WorkloadCost
 from neuroscale.costs.change import NAME
 from neuroscale.manifests.workloads import NO_BOUND
@@ -112,8 +112,7 @@ def _unbounded(cost: CostChange, service: ServiceCost) -> bool:
 def _why_unknown(cost: CostChange, service: ServiceCost) -> str:
     key = (service.environment, service.name)
     told = [f"{one.subject}: {one.reason}" for one in cost.unpriced if (one.environment, one.service) == key]
-    more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
-    return f"changes the bill by an amount that is not known ({'; '.join(told[:_NAMED])}{more})"
+    return f"changes the bill by an amount that is not known ({first_of(told, _NAMED, '; ')})"
 
 
 def _told_together(together: Sequence[tuple[ServiceCost, Decimal]], total: Decimal, usd: Decimal) -> str:
@@ -229,8 +228,7 @@ def _of(center: str, total: CenterTotal, budget: Budget) -> str:
 def _unknown(total: CenterTotal) -> str:
     if not total.unknown:
         return ""
-    more = f" and {len(total.unknown) - _NAMED} more" if len(total.unknown) > _NAMED else ""
-    return f"{counted(len(total.unknown), 'service')} without a known cost: {', '.join(total.unknown[:_NAMED])}{more}"
+    return f"{counted(len(total.unknown), 'service')} without a known cost: {first_of(total.unknown, _NAMED)}"
 
 
 def _ceiling(center: str, total: CenterTotal, holding: Mapping[str, CostException]) -> tuple[str, CostException | None]:
@@ -250,8 +248,7 @@ def _without_price(cost: CostChange, level: Level, unpriced: Collection[str]) ->
             name = f"{item.environment}/{item.service}"
             reasons.setdefault(name, []).append(f"{item.subject}: {item.reason}")
     for name, told in sorted(reasons.items()):
-        more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
-        message = f"{name} has pods without a price: {'; '.join(told[:_NAMED])}{more}"
+        message = f"{name} has pods without a price: {first_of(told, _NAMED, '; ')}"
         fix = f"Add the price to a list of the environment in {CATALOG}/prices/."
         yield CostFinding("without-price", level, f"{MANIFESTS}/{name}", name, message, fix)
 

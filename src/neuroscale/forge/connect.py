@@ -43,7 +43,8 @@ def parse_remote(url: str) -> RepositoryRef:
         port = address.port
     except ValueError:
         raise _refused(text, "is not the address of a repository on a forge") from None
-    host = _bracketed(address.hostname or "")
+    name = address.hostname or ""
+    host = f"[{name}]" if ":" in name else name
     if address.scheme in ("ssh", "git+ssh", "ssh+git"):
         return _over_ssh(host, address.path, text)
     if address.scheme not in ("https", "http"):
@@ -89,10 +90,6 @@ def _host(host: str, text: str) -> str:
     if not _HOST.fullmatch(host):
         raise _refused(text, "does not name a host")
     return host
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _refused(text: str, message: str) -> InputError:

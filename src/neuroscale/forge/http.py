@@ -18,7 +18,7 @@ from urllib.parse import quote, urljoin, urlsplit
 import httpx
 
 from neuroscale import __version__
-from neuroscale.core.errors import InputError
+from neuroscale.core.errors import InputError, causes
 from neuroscale.core.printable import counted, one_line
 from neuroscale.core.secret_text import redact
 from neuroscale.core.units import MIB
@@ -284,9 +284,11 @@ class Client:
         except TimeoutError:
             raise _AttemptError(f"no complete answer within {self.limits.deadline:g} s", sent) from None
         except httpx.HTTPError as error:
-            if certificate := _certificate_error(error):
+            wrong = next((one for one in causes(error) if isinstance(one, ssl.SSLCertVerificationError)), None)
+            if wrong is not None:
                 raise ForgeError(
-                    f"{method} {url}: the forge's certificate is not valid ({certificate}). Nothing was sent. "
+                    f"{method} {url}: the forge's certificate is not valid ({one_line(wrong.verify_message, 200)}). "
+                    "Nothing was sent. "
                     "If your organisation has its own authority, name its certificates in SSL_CERT_FILE."
                 ) from None
             raise _AttemptError(_reason(error, self.limits), sent) from None
@@ -337,14 +339,6 @@ def _reason(error: httpx.HTTPError, limits: Limits) -> str:
     if isinstance(error, httpx.ConnectError):
         return f"no connection ({detail})"
     return f"the connection broke ({detail})"
-
-
-def _certificate_error(error: BaseException | None) -> str:
-    while error is not None:
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return one_line(error.verify_message, 200)
-        error = error.__cause__ or error.__context__
-    return ""
 
 
 def _until(seconds: float) -> str:

@@ -133,7 +133,11 @@ class ArgoCD:
         own = [one for one in configuration if _is_setting(one)]
         variables = _variables(upstream, [*(one for one in upstream if _is_setting(one)), *own])
         write_public(self.settings / "variables.json", json.dumps(variables, indent=2) + "\n")
-        installed = [_without(one, own) for one in upstream if one["kind"] in _CONFIGURATION and not _is_left_out(one)]
+        installed = [
+            _without(one, own)
+            for one in upstream
+            if one["kind"] in _CONFIGURATION and not one["metadata"]["name"].startswith(_NOT_RUN)
+        ]
         write_public(self.settings / "installed.json", json.dumps(installed, indent=2) + "\n")
         write_public(self.settings / "configuration.json", json.dumps(own, indent=2) + "\n")
 
@@ -344,10 +348,6 @@ def _in_namespace(one: Object) -> Object:
     for subject in one.get("subjects", []):
         subject.setdefault("namespace", NAMESPACE)
     return one
-
-
-def _is_left_out(one: Object) -> bool:
-    return str(one["metadata"]["name"]).startswith(_NOT_RUN)
 
 
 def _is_setting(one: Mapping[str, Any]) -> bool:

@@ -42,6 +42,8 @@ def configuration(port: int, redirect_port: int, certificate: Path, key: Path) -
     """Caddy's configuration, for both ports and the files of a certificate and its key. Its administration interface is
     off.
     """
+    limit = {"handler": "request_body", "max_size": LARGEST_BODY}
+    healthy = {"handler": "static_response", "status_code": 200, "body": "ok"}
     not_served = "This path is not open to clients. Open paths: /v1/... and /health."
     return {
         "admin": {"disabled": True, "config": {"persist": False}},
@@ -55,8 +57,8 @@ def configuration(port: int, redirect_port: int, certificate: Path, key: Path) -
                         "protocols": ["h1", "h2"],
                         "tls_connection_policies": [{}],
                         "routes": [
-                            _route([_says(200, "ok")], [{"host": [LOOPBACK, "localhost"], "path": [HEALTH]}]),
-                            _route([_body_limit(), _ask_router(), _proxy()], [{"path": _SERVED}]),
+                            _route([healthy], [{"host": [LOOPBACK, "localhost"], "path": [HEALTH]}]),
+                            _route([limit, _ask_router(), _proxy()], [{"path": _SERVED}]),
                             _route([_error(404, not_served, "NotFoundError")]),
                         ],
                         "errors": {"routes": _failures()},
@@ -119,20 +121,12 @@ def _proxy() -> Object:
     }
 
 
-def _body_limit() -> Object:
-    return {"handler": "request_body", "max_size": LARGEST_BODY}
-
-
 def _to_https() -> Object:
     return {
         "handler": "static_response",
         "status_code": 308,
         "headers": {"Location": ["https://{http.request.host}{http.request.uri}"]},
     }
-
-
-def _says(status: int, body: str) -> Object:
-    return {"handler": "static_response", "status_code": status, "body": body}
 
 
 def _error(status: int, message: str, kind: str) -> Object:

@@ -25,7 +25,7 @@ from typing import IO, Annotated
 
 from pydantic import Field, ValidationError
 
-from neuroscale.core.errors import InputError, NeuroscaleError, Problem
+from neuroscale.core.errors import InputError, NeuroscaleError
 from neuroscale.core.files import write_private
 from neuroscale.core.frozen import Frozen
 from neuroscale.local.users import User, may_enter, nobody, unused_uid
@@ -84,18 +84,14 @@ class State:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            problem = Problem(str(folder), "", f"cannot be read: {error.strerror}", "Start it as the same user.")
-            raise InputError(problem) from error
+            told = f"cannot be read: {error.strerror}"
+            raise InputError.at(str(folder), "", told, "Start it as the same user.") from error
         try:
             return cls(folder, Instance.model_validate_json(text))
         except ValidationError as error:
-            problem = Problem(
-                str(folder / "instance.json"),
-                "",
-                "does not have the format of this version",
-                "Remove the folder once none of its processes runs, and start again.",
-            )
-            raise InputError(problem) from error
+            fix = "Remove the folder once none of its processes runs, and start again."
+            file = str(folder / "instance.json")
+            raise InputError.at(file, "", "does not have the format of this version", fix) from error
 
     @classmethod
     def open(cls, folder: Path) -> State:
@@ -156,20 +152,17 @@ class State:
     @property
     def runner_user(self) -> User | None:
         """A separate uid: a job must not read the forge's files, which belong to the account `nobody`."""
-        uid = self.instance.runner_uid
-        return None if uid is None else User("runner", uid, uid)
+        return _user("runner", self.instance.runner_uid)
 
     @property
     def cluster_user(self) -> User | None:
         """A separate uid: neither the forge nor its jobs may read the cluster's keys."""
-        uid = self.instance.cluster_uid
-        return None if uid is None else User("cluster", uid, uid)
+        return _user("cluster", self.instance.cluster_uid)
 
     @property
     def model_user(self) -> User | None:
         """A separate uid: a model's code may read neither the cluster's keys nor the forge's files."""
-        uid = self.instance.model_uid
-        return None if uid is None else User("model", uid, uid)
+        return _user("model", self.instance.model_uid)
 
     def log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
@@ -211,6 +204,10 @@ class State:
         delete_folder(self.folder)
 
 
+def _user(name: str, uid: int | None) -> User | None:
+    return None if uid is None else User(name, uid, uid)
+
+
 def delete_folder(folder: Path) -> None:
     """Remove a state folder that `locked` has checked. The instance file goes last: until then it identifies the
     folder.
@@ -233,16 +230,14 @@ def locked(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not _is_own(folder):
-            problem = Problem(str(folder), "", "holds other files", "Name an empty or a new folder with --state.")
-            raise InputError(problem)
+            raise InputError.at(str(folder), "", "holds other files", "Name an empty or a new folder with --state.")
         if folder.stat().st_uid != os.geteuid():
-            problem = Problem(str(folder), "", "belongs to another user", "Name a folder of your own with --state.")
-            raise InputError(problem)
+            raise InputError.at(str(folder), "", "belongs to another user", "Name a folder of your own with --state.")
         folder.chmod(PASSABLE if os.geteuid() == 0 else PRIVATE)
         lock = _lock(folder / "lock", tell)
     except OSError as error:
-        problem = Problem(str(folder), "", f"cannot be used: {error.strerror}", "Name another folder with --state.")
-        raise InputError(problem) from error
+        told = f"cannot be used: {error.strerror}"
+        raise InputError.at(str(folder), "", told, "Name another folder with --state.") from error
     with lock:
         yield
 

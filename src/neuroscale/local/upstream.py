@@ -75,7 +75,7 @@ def copy_folder(source: Path, base: Path, place: Path) -> None:
         parent.chmod(0o755)
     if not target.is_dir():
         half = Path(tempfile.mkdtemp(dir=target.parent, prefix=".new-"))
-        shutil.copytree(source, half, copy_function=_bring, dirs_exist_ok=True)
+        shutil.copytree(source, half, copy_function=link_or_copy, dirs_exist_ok=True)
         for path in (half, *half.rglob("*")):
             if path.is_dir():
                 path.chmod(0o755)
@@ -85,15 +85,18 @@ def copy_folder(source: Path, base: Path, place: Path) -> None:
             shutil.rmtree(other)
 
 
-def _bring(source: str, target: str) -> None:
-    """Link a file that everybody may read and only its owner may write; copy any other file, with these rights."""
-    mode = os.stat(source).st_mode  # noqa: PTH116
-    wanted = 0o755 if mode & 0o100 else 0o644
-    if mode & 0o777 == wanted and os.stat(source).st_uid == os.geteuid():  # noqa: PTH116
+def link_or_copy(source: str, target: str) -> None:
+    """Link a file that everybody may read and only its owner may write; copy any other file, with these rights.
+
+    Copies keep the source's time, by which Python checks that its compiled modules are up to date.
+    """
+    known = os.stat(source)  # noqa: PTH116
+    wanted = 0o755 if known.st_mode & 0o100 else 0o644
+    if known.st_mode & 0o777 == wanted and known.st_uid == os.geteuid():
         with contextlib.suppress(OSError):  # another file system
             os.link(source, target)
             return
-    shutil.copyfile(source, target)
+    shutil.copy2(source, target)
     Path(target).chmod(wanted)
 
 

@@ -119,7 +119,8 @@ class PlanHistory:
                 known = [one for one in self.versions(path) if one.plan is not None]
                 for before, after in itertools.pairwise(known):
                     if _replica(before.plan) != _replica(after.plan):
-                        found.add(_full_hour(after.window.start))
+                        late = after.window.start + _HOUR / 2
+                        found.add(late.replace(minute=0, second=0, microsecond=0))
         return tuple(sorted(one for one in found if self.window.start + _HOUR <= one <= self.window.end - _HOUR))
 
     @cached_property
@@ -180,7 +181,3 @@ def _replica(plan: Plan | None) -> object:
         return None
     hourly = None if plan.cost.hourly is None else plan.cost.hourly / plan.replicas.min
     return (plan.model, plan.accelerator, plan.accelerator_count, plan.resources, hourly)
-
-
-def _full_hour(moment: datetime) -> datetime:
-    return (moment + timedelta(minutes=30)).replace(minute=0, second=0, microsecond=0)

@@ -115,7 +115,9 @@ def token_costs(
     for service, of in costs.items():
         tokens = counted.get(service)
         cost = sum((one.total for one, _ in of), Decimal(0))
-        models = list(dict.fromkeys(known.model for _, known in sorted(of, key=_time) if known is not None))
+        models = list(
+            dict.fromkeys(known.model for _, known in sorted(of, key=lambda row: row[0].part) if known is not None)
+        )
         why = _uncounted(tokens) or _unpriced(of) or _partly(tokens, of) or _several(models)
         each = prompt = generation = None
         if tokens is not None and not why:
@@ -128,10 +130,6 @@ def token_costs(
 
 
 _Costs = Sequence[tuple[Metered, ServiceFacts | None]]
-
-
-def _time(found: tuple[Metered, ServiceFacts | None]) -> int:
-    return found[0].part
 
 
 def _uncounted(tokens: Counted | None) -> str:

@@ -6,14 +6,12 @@ its plan, `render` gives the files by their names, and `write` replaces those of
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.files import write_public
 from neuroscale.planning.plan import Plan
 from neuroscale.rendering.scaffolder import interpreter, plan_step
 from neuroscale.rendering.scaffolder.interpreter import RenderedPullRequest
@@ -89,7 +87,8 @@ def write(files: Mapping[str, str], folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
-            _replace(targets[name], text.encode())
+            if not targets[name].is_file() or targets[name].read_bytes() != text.encode():
+                write_public(targets[name], text)
         for name, target in targets.items():
             if name not in files:
                 target.unlink(missing_ok=True)
@@ -100,20 +99,3 @@ def write(files: Mapping[str, str], folder: Path) -> None:
             f"cannot be written: {error.strerror}",
             "Name a folder that you may write to.",
         ) from error
-
-
-def _replace(target: Path, data: bytes) -> None:
-    if target.is_file() and target.read_bytes() == data:
-        return
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink()
-        raise

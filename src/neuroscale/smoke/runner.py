@@ -21,6 +21,7 @@ import neuroscale
 from neuroscale.cluster.command_lines import CommandLines, lines_with
 from neuroscale.cluster.endpoint.routes import Routes, read_rules
 from neuroscale.core.errors import UntrustedError
+from neuroscale.core.printable import first_of
 from neuroscale.repo.layout import SMOKE_TESTS
 from neuroscale.smoke.results import Report, Result, from_record, settled
 
@@ -153,9 +154,8 @@ class _Journal:
         done = {(one.service, one.check) for one in self.results}
         open_ = [(service, check) for service, check, _ in self.collected if (service, check) not in done]
         if open_:
-            names = ", ".join(f"{check} of {service}" if service else check for service, check in open_[:5])
-            more = f" and {len(open_) - 5} more" if len(open_) > 5 else ""
-            problems.append(f"these did not end: {names}{more}")
+            names = [f"{check} of {service}" if service else check for service, check in open_]
+            problems.append(f"these did not end: {first_of(names, 5)}")
         if len(self.results) > len(self.collected):
             problems.append("there are more results than checks")
         if self._exit is None or code not in _ENDED_BY_ITSELF or code != self._exit:

@@ -16,6 +16,7 @@ import httpx
 from neuroscale.cluster.command_lines import ANY_CLUSTER, CommandLines
 from neuroscale.cluster.endpoint.errors import EndpointError, UnreachedError
 from neuroscale.cluster.endpoint.routes import DIRECT, OPTION, Routes
+from neuroscale.core.errors import causes
 from neuroscale.core.printable import one_line
 from neuroscale.core.secret_text import SecretText, redact
 from neuroscale.core.units import MIB
@@ -216,10 +217,3 @@ def _no_connection(url: SplitResult, error: BaseException) -> tuple[str, str] | 
             told = f"TLS with {host} does not begin: {cause.reason or cause}"
             return told, "Are scheme, host and port right, and has the gateway a certificate for this name?"
     return None
-
-
-def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what led to it, the innermost last."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__

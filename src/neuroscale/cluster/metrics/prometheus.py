@@ -23,6 +23,7 @@ from neuroscale.cluster.endpoint.forward import ServiceAddress, forwarded
 from neuroscale.core.errors import InputError, NeuroscaleError
 from neuroscale.core.json_text import finite
 from neuroscale.core.printable import one_line
+from neuroscale.core.validation import items
 from neuroscale.kube.client import Cluster
 
 
@@ -113,25 +114,16 @@ class Prometheus:
         """The targets that it scrapes ("active") or leaves out ("dropped"). Not every server that speaks PromQL lists
         them.
         """
-        found = self._get("targets", {"state": state})
-        rows = found.get(f"{state}Targets") if isinstance(found, dict) else None
-        return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        return items(self._answer("GET", "targets", {"params": {"state": state}}), f"{state}Targets")
 
     def _rows(self, path: str, parameters: Mapping[str, str], kind: str) -> list[Any]:
-        found = self._query(path, parameters)
-        if found.get("resultType") != kind or not isinstance(found.get("result"), list):
-            raise self._is_none(f"answers something else than a {kind}")
-        return list(found["result"])
-
-    def _query(self, path: str, parameters: Mapping[str, str]) -> dict[str, Any]:
         # In the body: a query may be longer than an address.
         found = self._answer("POST", path, {"data": dict(parameters)})
         if not isinstance(found, dict):
             raise self._is_none("answers without a result")
-        return found
-
-    def _get(self, path: str, parameters: Mapping[str, str]) -> Any:
-        return self._answer("GET", path, {"params": dict(parameters)})
+        if found.get("resultType") != kind or not isinstance(found.get("result"), list):
+            raise self._is_none(f"answers something else than a {kind}")
+        return list(found["result"])
 
     def _answer(self, method: str, path: str, options: Mapping[str, Any]) -> Any:
         try:

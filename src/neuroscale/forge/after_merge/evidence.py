@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from neuroscale.core.errors import InputError
+from neuroscale.core.files import read_bounded
 from neuroscale.core.units import MIB
 from neuroscale.repo.layout import ServicePath
 from neuroscale.smoke.results import Report, Result, from_record
@@ -132,14 +134,9 @@ def _judged(report: Report, environment: str, name: str, status: _Status | None,
 
 def _json(path: Path) -> Mapping[str, Any]:
     try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST_BYTES + 1)
-    except OSError as error:
-        raise _UnreadableError(f"{path.name}: {error.strerror}") from error
-    if len(data) > LARGEST_BYTES:
-        raise _UnreadableError(f"{path.name} is too large")
-    try:
-        found = json.loads(data)
+        found = json.loads(read_bounded(path, LARGEST_BYTES, ""))
+    except InputError as error:
+        raise _UnreadableError(f"{path.name} {error.problems[0].message}") from error
     except ValueError as error:
         raise _UnreadableError(f"{path.name} is not JSON") from error
     if not isinstance(found, dict) or found.get("schema_version") != 1:

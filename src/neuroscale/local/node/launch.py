@@ -154,7 +154,8 @@ def plan_process(
     working = translate(container.get("workingDir") or "", mounts)
     environment = {
         **_usual(pod, own, server, place),
-        **({} if read_only_root else _instead_of_tmp(own)),
+        # Else it shares the machine's /tmp. The full path of its working folder would be too long for sockets.
+        **({} if read_only_root else {"TMPDIR": str(own), "VLLM_RPC_BASE_PATH": "."}),
         **{name: translate(value, mounts) for name, value in variables.items()},
     }
     memory = amount(container, "limits", "memory")
@@ -310,11 +311,3 @@ def _usual(pod: Object, own: Path, server: LocalVllm, place: Place) -> dict[str,
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         **({"LD_LIBRARY_PATH": str(server.libraries)} if server.libraries else {}),
     }
-
-
-def _instead_of_tmp(own: Path) -> dict[str, str]:
-    """The variables of a process that shares the machine's /tmp with others: it uses its own folder.
-
-    It is the process's working folder, and the full path would be too long for sockets.
-    """
-    return {"TMPDIR": str(own), "VLLM_RPC_BASE_PATH": "."}

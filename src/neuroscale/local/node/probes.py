@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 import httpx
 
+from neuroscale.core.errors import causes
 from neuroscale.kube.client import Object
 from neuroscale.local.node.objects import CREATION, WaitingError
 
@@ -211,9 +212,7 @@ class Prober:
 
 def _reason(error: BaseException) -> str:
     """The system's message for the error if it has one, such as "Connection refused"."""
-    inner: BaseException | None = error
-    while inner is not None:
-        if isinstance(inner, OSError) and inner.errno is not None:
-            return os.strerror(inner.errno) if inner.errno > 0 else str(inner)  # a resolver's error numbers are below 0
-        inner = inner.__cause__ or inner.__context__
+    for cause in causes(error):
+        if isinstance(cause, OSError) and cause.errno is not None:
+            return os.strerror(cause.errno) if cause.errno > 0 else str(cause)  # a resolver's error numbers are below 0
     return str(error) or type(error).__name__

@@ -1,14 +1,10 @@
 """Sets the node up as a part of the local platform: its user, its rights, its process.
 
 Brings vLLM and its models to a place where the user of model servers can read but not change them.
-
-The cache may lie where nobody else may go, such as below the home of root. Copies are hard links where that is
-possible: they take no space.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sys
@@ -37,7 +33,7 @@ from neuroscale.local.node.registration import Capacity, Machine, Registration
 from neuroscale.local.node.streams import GROUP, RESOURCES
 from neuroscale.local.process import PODS, Process, answers
 from neuroscale.local.state import PASSABLE, LocalError, State
-from neuroscale.local.upstream import rights
+from neuroscale.local.upstream import link_or_copy, rights
 from neuroscale.local.users import User, tried
 
 _PYTHON, _ENVIRONMENT, _MODELS = "python", "environment", "models"
@@ -131,24 +127,9 @@ def _tree(source: Path, target: Path, *, leave: Collection[str] = (), only: Coll
 
     target.parent.mkdir(mode=0o755, exist_ok=True)
     target.parent.chmod(0o755)
-    shutil.copytree(source, target, symlinks=True, ignore=left_out, copy_function=_bring)
+    shutil.copytree(source, target, symlinks=True, ignore=left_out, copy_function=link_or_copy)
     for folder, _, _ in os.walk(target):
         Path(folder).chmod(0o755)
-
-
-def _bring(source: str, target: str) -> None:
-    """Link a file that everybody may read and only its owner may write; copy any other file, with these rights.
-
-    Copies keep the source's time, by which Python checks that its compiled modules are up to date.
-    """
-    known = os.stat(source)  # noqa: PTH116
-    wanted = 0o755 if known.st_mode & 0o100 else 0o644
-    if known.st_mode & 0o777 == wanted and known.st_uid == os.geteuid():
-        with contextlib.suppress(OSError):  # another file system
-            os.link(source, target)
-            return
-    shutil.copy2(source, target)
-    Path(target).chmod(wanted)
 
 
 NAME: Final = "node"

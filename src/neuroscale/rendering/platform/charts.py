@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
+from textwrap import indent
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
@@ -102,7 +103,7 @@ def render(snapshot: Snapshot, charts: tuple[Chart, ...], settings: Settings) ->
                 chart=chart.chart,
                 version=chart.version,
                 has_values=bool(values),
-                settings=Verbatim(_indented(values)),
+                settings=Verbatim(indent(dump(values).rstrip("\n"), " " * _INDENT)),
             )
     return files
 
@@ -114,10 +115,6 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
         old = merged.get(key)
         merged[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged
-
-
-def _indented(values: dict[str, Any]) -> str:
-    return "\n".join(f"{' ' * _INDENT}{line}" for line in dump(values).splitlines())
 
 
 WORKLOADS_FILE = f"{FOLDER}/workloads.yaml"

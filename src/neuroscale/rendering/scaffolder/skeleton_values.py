@@ -16,7 +16,20 @@ from neuroscale.core.errors import InputError
 from neuroscale.planning.plan import Plan, dump_plan
 from neuroscale.planning.startup import BUSY_SECONDS, DRAIN_SECONDS, failures_for
 from neuroscale.rendering import api_key
-from neuroscale.rendering.scaffolder.template_engine import Encoder, FileText, NamedValue, Scalar, shown
+from neuroscale.rendering.scaffolder.template_engine import (
+    EXTENDED_RESOURCE,
+    LABEL,
+    LABEL_NAME,
+    NAMESPACE,
+    SECRET,
+    SECRET_KEY,
+    VARIABLE,
+    Encoder,
+    FileText,
+    NamedValue,
+    Scalar,
+    shown,
+)
 from neuroscale.repo.layout import PLAN_FILE
 from neuroscale.request.service_request import Request, dump_request
 
@@ -115,9 +128,9 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
         request_yaml=FileText(""),
         plan_yaml=FileText(""),
         service=encode.text("service", plan.service),
-        namespace=encode.namespace("tenancy.namespace", plan.tenancy.namespace),
-        owner=encode.label("tenancy.owner", plan.tenancy.owner),
-        cost_center=encode.label("tenancy.cost_center", plan.tenancy.cost_center),
+        namespace=encode.name(NAMESPACE, "tenancy.namespace", plan.tenancy.namespace),
+        owner=encode.name(LABEL, "tenancy.owner", plan.tenancy.owner),
+        cost_center=encode.name(LABEL, "tenancy.cost_center", plan.tenancy.cost_center),
         model_architecture=Scalar(plan.architecture.kind),
         active_param_ratio=Scalar(yaml_io.quoted(ratio_label(plan.architecture.kind, plan.architecture.active_ratio))),
         total_params=Scalar(yaml_io.quoted(parameters_label(plan.architecture.total_params))),
@@ -134,18 +147,18 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
         args=[encode.literal(f"vllm_args[{index}]", argument) for index, argument in enumerate(plan.vllm_args)],
         environment_variables=[
             NamedValue(
-                name=encode.variable("environment_variables", name),
+                name=encode.name(VARIABLE, "environment_variables", name),
                 value=encode.literal(f"environment_variables.{name}", value),
             )
             for name, value in sorted(plan.environment_variables.items())
         ],
         needs_hugging_face_token=plan.needs_hugging_face_token,
-        token_secret=encode.secret("surroundings.token_secret", around.token_secret),
-        token_key=encode.secret_key("surroundings.token_key", around.token_key),
+        token_secret=encode.name(SECRET, "surroundings.token_secret", around.token_secret),
+        token_key=encode.name(SECRET_KEY, "surroundings.token_key", around.token_key),
         api_key_secret=encode.text("service", api_key.secret_name(plan.service)),
         api_key_entry=encode.text("service", api_key.ENTRY),
         client_namespaces=[
-            encode.namespace(f"surroundings.client_namespaces[{index}]", namespace)
+            encode.name(NAMESPACE, f"surroundings.client_namespaces[{index}]", namespace)
             for index, namespace in enumerate(around.client_namespaces)
         ],
         min_replicas=encode.positive("replicas.min", replicas.min),
@@ -154,15 +167,17 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
         memory=encode.positive("resources.memory_gib", resources.memory_gib, _gibibytes),
         shared_memory=encode.positive("resources.shared_memory_gib", resources.shared_memory_gib, _gibibytes),
         has_accelerator=has_accelerator,
-        accelerator_resource=encode.extended_resource("resources.accelerator_resource", resources.accelerator_resource)
+        accelerator_resource=encode.name(
+            EXTENDED_RESOURCE, "resources.accelerator_resource", resources.accelerator_resource
+        )
         if has_accelerator
         else Scalar('""'),
         accelerators_per_replica=encode.positive("tensor_parallel_size", plan.tensor_parallel_size, _count),
         has_node_selector=bool(resources.node_selector),
         node_selector=[
             NamedValue(
-                name=encode.label_name("resources.node_selector", name),
-                value=encode.label(f"resources.node_selector.{name}", value),
+                name=encode.name(LABEL_NAME, "resources.node_selector", name),
+                value=encode.name(LABEL, f"resources.node_selector.{name}", value),
             )
             for name, value in sorted(resources.node_selector.items())
         ],

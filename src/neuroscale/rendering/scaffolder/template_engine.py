@@ -32,12 +32,18 @@ class NamedValue(TypedDict):
     value: Scalar
 
 
-_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_LABEL_NAME = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_SECRET = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_SECRET_KEY = re.compile(r"[-._A-Za-z0-9]{1,253}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LABEL_NAME = r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_PATTERNS = {
+    "a Kubernetes label value": re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"),
+    "a Kubernetes label name": re.compile(_LABEL_NAME),
+    "an extended resource": re.compile(_LABEL_NAME),
+    "a namespace's name": re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"),
+    "a Secret's name": re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"),
+    "a key of a Secret": re.compile(r"[-._A-Za-z0-9]{1,253}"),
+    "an environment variable's name": re.compile(r"[A-Za-z_][A-Za-z0-9_]*"),
+}
+LABEL, LABEL_NAME, EXTENDED_RESOURCE, NAMESPACE, SECRET, SECRET_KEY, VARIABLE = _PATTERNS
+"""What a name or a label must be, as `Encoder.name` tells it."""
 
 
 class Encoder:
@@ -87,35 +93,9 @@ class Encoder:
             self.refuse(field, f"{value} is below 1", "Write a whole number of at least 1.")
         return Scalar(encode(value))
 
-    def label(self, field: str, value: str) -> Scalar:
-        """The value of a Kubernetes label."""
-        return self._matching(field, value, _LABEL_VALUE, "a Kubernetes label value")
-
-    def label_name(self, field: str, value: str) -> Scalar:
-        """The name of a Kubernetes label."""
-        return self._matching(field, value, _LABEL_NAME, "a Kubernetes label name")
-
-    def extended_resource(self, field: str, value: str) -> Scalar:
-        """The name of an accelerator's resource."""
-        return self._matching(field, value, _LABEL_NAME, "an extended resource")
-
-    def namespace(self, field: str, value: str) -> Scalar:
-        """The name of a namespace."""
-        return self._matching(field, value, _NAMESPACE, "a namespace's name")
-
-    def secret(self, field: str, value: str) -> Scalar:
-        """The name of a Secret."""
-        return self._matching(field, value, _SECRET, "a Secret's name")
-
-    def secret_key(self, field: str, value: str) -> Scalar:
-        """The name of an entry of a Secret."""
-        return self._matching(field, value, _SECRET_KEY, "a key of a Secret")
-
-    def variable(self, field: str, value: str) -> Scalar:
-        """The name of an environment variable."""
-        return self._matching(field, value, _VARIABLE, "an environment variable's name")
-
-    def _matching(self, field: str, value: str, pattern: re.Pattern[str], what: str) -> Scalar:
+    def name(self, what: str, field: str, value: str) -> Scalar:
+        """A name or a label of Kubernetes; `what`: of which kind, such as LABEL."""
+        pattern = _PATTERNS[what]
         if not pattern.fullmatch(value):
             self.refuse(field, f"{shown(value)} is not {what}", f"Write text that matches {pattern.pattern}.")
         return self.text(field, value)
