@@ -89,8 +89,7 @@ class Finding:
 @dataclass(frozen=True)
 class Pool:
     """A group of equal nodes. `usable`: nodes that could take a pod if they were empty. `allocatable` and `free`: sums
-    of the `resource` over the nodes; `free` is None where it cannot be counted.
-    """
+    of the `resource` over the nodes; `free` is None where it cannot be counted."""
 
     name: str
     nodes: int

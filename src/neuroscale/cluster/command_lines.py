@@ -24,8 +24,7 @@ _LONGEST = 64  # tokens
 @dataclass(frozen=True)
 class Way:
     """The way to a gateway whose hosts are not in DNS: its port on this machine, and the certificate authority (PEM) to
-    trust. `redirect_port`: its port for plain HTTP (0: unknown).
-    """
+    trust. `redirect_port`: its port for plain HTTP (0: unknown)."""
 
     authority: Path
     port: int
@@ -57,8 +56,7 @@ def curl_line(url: str, model: str, key: Sequence[str], way: Way | None = None) 
 @dataclass(frozen=True)
 class CommandLines:
     """`kubectl`: the program with its options for the cluster. `program`: this project's; `options`: its options for
-    the cluster.
-    """
+    the cluster."""
 
     kubectl: str = "kubectl"
     program: str = "neuroscale"

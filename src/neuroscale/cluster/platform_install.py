@@ -111,8 +111,7 @@ def argocd_command() -> str:
 
 def _check_environment(cluster: Cluster, environment: str, wanted: Sequence[Object]) -> list[Identity]:
     """Raises InputError if the cluster belongs to another environment. Returns the objects that are no longer
-    wanted.
-    """
+    wanted."""
     ours = {Identity.of(one) for one in wanted}
     left_over = []
     for kind in _BY_ENVIRONMENT:

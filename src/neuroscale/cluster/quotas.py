@@ -179,8 +179,7 @@ def _limits(pod: Mapping[str, Any]) -> dict[str, Decimal]:
 
 def _need(pod: Mapping[str, Any], resource: str) -> Decimal | None:
     """The amount that one pod counts in a quota: 0 for a resource of other objects, None if the pod must name it but
-    does not.
-    """
+    does not."""
     if resource in ("pods", "count/pods"):
         return Decimal(1)
     kind, name = resource.split(".", 1) if resource.startswith(("requests.", "limits.")) else ("", resource)

@@ -78,8 +78,7 @@ _STORAGE_URI = "internal.serving.kserve.io/storage-initializer-sourceuri"
 
 def stale_fields(service: Object, deployment: Object, runtime: Object | None) -> list[str]:
     """The fields of the service that its Deployment does not have yet. KServe merges the fields of its `runtime` with
-    them.
-    """
+    them."""
     predictor = part(service, "spec", "predictor")
     model = part(predictor, "model")
     template = part(deployment, "spec", "template")
@@ -186,8 +185,7 @@ class Running:
 
     def _pods(self) -> tuple[tuple[PodState, ...], tuple[PodState, ...]]:
         """Pods of the newest generation, and those of earlier ones that serve. Pods that are being deleted do not
-        count.
-        """
+        count."""
         newest = uid_of(self._replica_set())
         own = {
             uid_of(one)
@@ -246,8 +244,7 @@ class Running:
 
     def _generations(self) -> Judged | None:
         """Whether the change went from the service to the Deployment, from there to the ReplicaSet, and back into the
-        status.
-        """
+        status."""
         deployment = self.deployment
         if not is_owned_by(deployment, self.service):
             return Judged(

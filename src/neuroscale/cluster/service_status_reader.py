@@ -33,8 +33,7 @@ class NoKServeError(KubernetesError):
 @dataclass(frozen=True)
 class Question:
     """The services that are asked about: all of the namespaces, those of an environment ("": each), or one by its
-    name.
-    """
+    name."""
 
     namespaces: tuple[str, ...]
     environment: str = ""
@@ -239,8 +238,7 @@ class Reader:
 
     def _optional(self, group_version: str, kind: str, namespace: str = "", labels: str = "") -> _Read:
         """Objects, or the message with which the cluster denies them. No objects for a kind that the cluster does not
-        have.
-        """
+        have."""
         try:
             return _Read(self._cluster.list(group_version, kind, namespace, labels))
         except RefusedError as error:

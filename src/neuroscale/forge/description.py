@@ -48,8 +48,7 @@ _VERDICTS = {"fits": "fits", "tight": "fits, but tight", "refused": "refused"}
 @dataclass(frozen=True)
 class Subject:
     """The content of a pull request: the request, its plan, the plan at the base (None for a new service), and the
-    choices that were not made.
-    """
+    choices that were not made."""
 
     request: Request
     plan: Plan

@@ -1,6 +1,5 @@
 """Exchanges JSON with a forge over HTTP: bounded in time, size and attempts, careful with the token and with
-repeats.
-"""
+repeats."""
 
 from __future__ import annotations
 
@@ -313,8 +312,7 @@ class Client:
 
 def segments(*parts: str | int) -> str:
     """Parts of a path, quoted so that each stays one part whatever characters it has. Raises InputError for `.` and
-    `..`.
-    """
+    `..`."""
     for part in parts:
         if str(part) in ("", ".", ".."):
             raise InputError.at("a request to the forge", "", f"has {str(part)!r} as a name", "Use another name.")

@@ -118,8 +118,7 @@ class CommitStatus:
 @dataclass(frozen=True)
 class Protection:
     """How a forge protects a branch: the checks that a merge needs, its approvals, and whether anybody may push to the
-    branch without a pull request. Who may pass the rules by is not known.
-    """
+    branch without a pull request. Who may pass the rules by is not known."""
 
     required_checks: tuple[str, ...]
     approvals: int

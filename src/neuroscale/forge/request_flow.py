@@ -44,8 +44,7 @@ CATALOG_BRANCHES = "neuroscale/catalog/"
 
 Answers = Callable[[PlanningInputs], Request]
 """Makes the request from a form's answers; it may ask the user for choices that the inputs leave open. It is called
-once, and raises InputError if the answers cannot be used; the stage itself refuses names that the inputs lack.
-"""
+once, and raises InputError if the answers cannot be used; the stage itself refuses names that the inputs lack."""
 
 Say = Callable[[str], None]
 """Called with a sentence for each step that takes a while."""
@@ -216,8 +215,7 @@ def _text(change: CatalogChange, login: str, head: RepositoryRef, branch: str) -
 
 def _read_there(git: Git, commit: str, path: ServicePath, branch: str) -> tuple[Request, Plan | None] | None:
     """Request and plan of a service at a commit; None if it does not exist there. A plan that cannot be read is
-    None.
-    """
+    None."""
     snapshot = GitSnapshot(git, commit)
     file = f"{path.folder}/{REQUEST_FILE}"
     data = snapshot.read(file)

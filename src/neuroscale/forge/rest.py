@@ -231,8 +231,7 @@ class Forge(ABC):
 
     def merge(self, number: int, head_sha: str) -> None:
         """Squash it into its base, if its head is still `head_sha`. Does nothing if it is merged. Raises
-        MergeRefusedError.
-        """
+        MergeRefusedError."""
         problem: ForgeError | None = None
         under_way = False
         for _ in self._waits():
@@ -314,8 +313,7 @@ class Forge(ABC):
 
     def _waits(self) -> Iterator[None]:
         """Yields for each attempt until the patience ends; at least three times, to find work that may have been
-        done.
-        """
+        done."""
         ends = time.monotonic() + self._client.limits.patience
         for count, pause in enumerate(chain(PAUSES, repeat(PAUSES[-1]))):
             yield

@@ -24,8 +24,7 @@ _COMMITS = 250  # the most files of a pull request that GitHub lists
 @dataclass(frozen=True)
 class Change:
     """The newest change of a folder on the main branch: its commit, the commit's time (seconds since 1970), and the
-    commit before it ("" if the branch begins with it).
-    """
+    commit before it ("" if the branch begins with it)."""
 
     commit: str
     when: int
@@ -74,8 +73,7 @@ class Reverted:
 
 def last_change(git: Git, tip: str, folder: str) -> Change | None:
     """The newest change of a folder; a merge counts as the changes that it brought. None if the branch never had the
-    folder.
-    """
+    folder."""
     found = git.text("log", "--first-parent", "--max-count=1", "--format=%H %ct %P", tip, "--", folder)
     if not found:
         return None

@@ -80,8 +80,7 @@ _RUN = re.compile(r"<!-- neuroscale-run number=([0-9]{1,18}) attempt=([0-9]{1,18
 @dataclass(frozen=True)
 class Run:
     """The run of a workflow that judged `head_sha`; of two runs on the same head, the one with the higher number and
-    attempt is newer.
-    """
+    attempt is newer."""
 
     number: int
     attempt: int
@@ -196,8 +195,7 @@ class _Comment:
 
     def _holds(self, comment: Comment, body: str) -> bool:
         """Whether a comment has this text; for a comment that was just written, the text as the forge returned it
-        counts.
-        """
+        counts."""
         written = self.written
         if body is self.body and written is not None and written.id == comment.id:
             return comment.body == written.body
@@ -205,8 +203,7 @@ class _Comment:
 
     def _age(self, comment: Comment) -> tuple[int, int]:
         """The age of the run that wrote it; older than every run if it was written for another head, or not by a
-        run.
-        """
+        run."""
         lines = comment.body.replace("\r\n", "\n").split("\n", 2)
         match = _RUN.fullmatch(lines[1]) if len(lines) > 1 else None
         if match is None or match[3] != self.run.head_sha:

@@ -285,8 +285,7 @@ class ArgoCD:
 
     def _application_sets_problem(self) -> str | None:
         """Why it cannot be used yet, or None: it listens for events at its start, but has metrics only once it
-        works.
-        """
+        works."""
         try:
             socket.create_connection((LOOPBACK, self._port(APPLICATION_SETS)), timeout=3.0).close()
         except OSError as error:

@@ -107,8 +107,7 @@ class Accounts:
 
     def _ensure_admin(self, account: Account) -> None:
         """Make the administrator by Gitea's own command with a random password that is thrown away: it takes one only
-        by argument.
-        """
+        by argument."""
         with contextlib.suppress(LocalError):  # it exists already; if not, the next command fails
             self._gitea.command(
                 *("admin", "user", "create", "--admin", "--username", account.login, "--email", _email(account)),

@@ -40,8 +40,7 @@ _FAILURES = "http.log.error"
 
 def configuration(port: int, redirect_port: int, certificate: Path, key: Path) -> Object:
     """Caddy's configuration, for both ports and the files of a certificate and its key. Its administration interface is
-    off.
-    """
+    off."""
     limit = {"handler": "request_body", "max_size": LARGEST_BODY}
     healthy = {"handler": "static_response", "status_code": 200, "body": "ok"}
     not_served = "This path is not open to clients. Open paths: /v1/... and /health."

@@ -66,8 +66,7 @@ class Settings:
 @dataclass(frozen=True)
 class Service:
     """An InferenceService: its host, its time of creation (the API's text), and the Kubernetes Service before its
-    pods.
-    """
+    pods."""
 
     host: str
     created: str

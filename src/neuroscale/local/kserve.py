@@ -32,8 +32,7 @@ KINDS = (
     *("InferenceService", "ServingRuntime", "TrainedModel"),
 )
 """The kinds of upstream's chart of definitions that are used here. No program acts on the others, and large ones take
-seconds.
-"""
+seconds."""
 MODE = f"{GROUP}/deploymentMode"
 
 CHART = Chart(NAME, "kserve-resources", "kserve", NAMESPACE)

@@ -184,8 +184,7 @@ def _policies(found: Cluster) -> dict[str, Object]:
 
 def _take_turn(found: Cluster) -> None:
     """Keep Kyverno from registering its webhooks: only the leader does, and none can lead while this holds the
-    lease.
-    """
+    lease."""
     now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
     found.create(
         {

@@ -50,8 +50,7 @@ class Redis:
 
     def prepare(self) -> None:
         """Write its program, settings and password, which is made once. Raises UntrustedError if the program is
-        missing.
-        """
+        missing."""
         user = self.state.cluster_user
         copy_folder(_package_folder(), self.state.run / "programs", _place())
         self.state.make_folder(self.folder, user)

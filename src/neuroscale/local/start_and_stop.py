@@ -46,8 +46,7 @@ _LINES = 5
 @dataclass(frozen=True)
 class Row:
     """One process. `memory_mib` is the resident memory of it and its children; `log` its last lines if it is not
-    healthy.
-    """
+    healthy."""
 
     name: str
     pid: int | None
@@ -248,8 +247,7 @@ def down(folder: Path, tell: Tell, *, delete: bool = False) -> None:
 
 def _is_up(state: State) -> bool:
     """Whether the running processes equal those that would be started now, and are healthy (or become so within a
-    moment).
-    """
+    moment)."""
     if not set(processes.ports(state)) <= state.instance.ports.keys():
         return False  # an earlier version's, or one without a cluster
     for _ in attempts(10.0, pause=0.1):
@@ -320,8 +318,7 @@ def _failure(state: State, name: str, reason: str) -> str:
 
 def _stop(state: State, tell: Tell, *, models: bool = True) -> None:
     """End the supervisor, which ends the other processes in order, and then those that it could not end. `models`: also
-    the model servers.
-    """
+    the model servers."""
     report = read_report(state)
     if is_running(state):
         kept = not models and any(belonging(state.instance.id, PODS))

@@ -210,8 +210,7 @@ def _user(name: str, uid: int | None) -> User | None:
 
 def delete_folder(folder: Path) -> None:
     """Remove a state folder that `locked` has checked. The instance file goes last: until then it identifies the
-    folder.
-    """
+    folder."""
     last = ("instance.json", "lock")
     for entry in [entry for entry in folder.iterdir() if entry.name not in last]:
         shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()

@@ -81,8 +81,7 @@ def launch(state: State) -> bool:
 
 class Supervisor:
     """Runs processes until it is asked to stop. Each has a thread, so that a slow one delays only those that need
-    it.
-    """
+    it."""
 
     def __init__(self, state: State, processes: Sequence[Process]) -> None:
         self.state = state

@@ -110,8 +110,7 @@ class Runner:
 
     def _register(self) -> None:
         """Register with the forge if that is not done, or was done at another address; remove the files that jobs
-        left.
-        """
+        left."""
         user, gitea = self.state.runner_user, Gitea(self.state)
         for name in _EMPTIED:
             shutil.rmtree(self.folder / name, ignore_errors=True)

@@ -33,8 +33,7 @@ _NAME_FLAG = "--served-model-name"
 @dataclass(frozen=True)
 class ReadyPod:
     """A pod that answers. `port`: its server's. `model`: the name by which it serves the model ("" if no argument sets
-    it).
-    """
+    it)."""
 
     name: str
     port: int
@@ -49,8 +48,7 @@ def pods_of(cluster: Cluster, namespace: str, service: str) -> list[Object]:
 
 def ready_pods(cluster: Cluster, namespace: str, service: str) -> tuple[ReadyPod, ...]:
     """The ready pods of a service that are not being deleted, the newest first. Raises EndpointError if there are
-    none.
-    """
+    none."""
     pods = pods_of(cluster, namespace, service)
     now = datetime.now(UTC)
     states: list[tuple[Object, PodState]] = [(pod, look(pod, now)) for pod in pods]

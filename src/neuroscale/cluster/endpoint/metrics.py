@@ -67,8 +67,7 @@ class Histogram:
 
     def quantile(self, share: float) -> float | None:
         """Seconds below which a share (0..1) lies, as by Prometheus' `histogram_quantile`; None if nothing was
-        counted.
-        """
+        counted."""
         total = self.buckets[-1][1] if self.buckets else 0.0
         if total <= 0:
             return None

@@ -34,8 +34,7 @@ class Rule:
 @dataclass(frozen=True)
 class Routes:
     """The ways to hosts; the first rule that fits counts. `authority`: the file (PEM) of the one that signs the
-    certificates of hosts that a rule leads elsewhere (None: as for all others).
-    """
+    certificates of hosts that a rule leads elsewhere (None: as for all others)."""
 
     rules: tuple[Rule, ...] = ()
     authority: Path | None = None

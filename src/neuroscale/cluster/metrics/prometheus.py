@@ -70,8 +70,7 @@ class Series:
 
 class Prometheus:
     """A Prometheus server. `url`: the address for requests; `place`: its name in messages. The caller closes the
-    client.
-    """
+    client."""
 
     def __init__(self, url: str, http: httpx.Client, place: str = "") -> None:
         self.url = url
@@ -80,8 +79,7 @@ class Prometheus:
 
     def now(self) -> float:
         """The server's own time, in seconds since 1970: other clocks differ. Raises PrometheusError, as all these
-        methods do.
-        """
+        methods do."""
         found = self._query("query", {"query": "time()"})
         try:
             now = finite(float(found["result"][1]))
@@ -112,8 +110,7 @@ class Prometheus:
 
     def targets(self, state: str) -> list[dict[str, Any]]:
         """The targets that it scrapes ("active") or leaves out ("dropped"). Not every server that speaks PromQL lists
-        them.
-        """
+        them."""
         return items(self._answer("GET", "targets", {"params": {"state": state}}), f"{state}Targets")
 
     def _rows(self, path: str, parameters: Mapping[str, str], kind: str) -> list[Any]:

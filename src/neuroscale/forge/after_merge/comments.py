@@ -31,8 +31,7 @@ _SOME_APP = "github-actions[bot]"
 @dataclass(frozen=True)
 class Record:
     """The reported results. `services`: the outcome and the failed checks, by `ENVIRONMENT/SERVICE`. `revert`: the
-    number of the revert (0: none).
-    """
+    number of the revert (0: none)."""
 
     services: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     revert: int = 0
@@ -91,8 +90,7 @@ _WORST: tuple[Outcome, ...] = ("failed", "untrusted", "waiting", "passed")
 @dataclass(frozen=True)
 class Told:
     """The results of one merge. `others` are services that failed too and that this merge did not touch; `shared` are
-    checks of the whole environment that failed. `curl`: a command that asks the service, by `ENVIRONMENT/SERVICE`.
-    """
+    checks of the whole environment that failed. `curl`: a command that asks the service, by `ENVIRONMENT/SERVICE`."""
 
     services: tuple[ServiceEvidence, ...]
     others: tuple[ServiceEvidence, ...]

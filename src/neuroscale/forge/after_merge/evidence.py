@@ -20,8 +20,7 @@ LARGEST_BYTES = 16 * MIB
 
 Outcome = Literal["passed", "failed", "waiting", "untrusted"]
 """`waiting`: the service is not deployed yet, or still starts within its budget. `untrusted`: it could not be
-tested.
-"""
+tested."""
 
 # The verdicts of a service that equals Git. Any other service is being deployed, or is blocked for
 # a reason that the change did not cause.
@@ -55,8 +54,7 @@ class ServiceEvidence:
 @dataclass(frozen=True)
 class Evidence:
     """One environment. `revision` is the commit that was tested ("": nothing was tested). `checks`: those of the
-    environment as a whole. `problems`: why no result can be trusted.
-    """
+    environment as a whole. `problems`: why no result can be trusted."""
 
     environment: str
     revision: str = ""

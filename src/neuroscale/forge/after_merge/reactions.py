@@ -23,8 +23,7 @@ from neuroscale.repo.git import Git
 
 NEWEST = timedelta(hours=24)
 """How long after a merge a failure still counts as the merge's fault: until then it gets a comment, and may be
-reverted.
-"""
+reverted."""
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,7 @@ def name_of(pod: Object) -> str:
 
 def amount(container: Object, kind: str, resource: str) -> Decimal | None:
     """The amount that a container requests (`requests`) or may use (`limits`): cores, or bytes. None if it is not
-    set.
-    """
+    set."""
     text = ((container.get("resources") or {}).get(kind) or {}).get(resource)
     return None if text is None else quantity(text)
 

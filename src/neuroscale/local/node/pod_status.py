@@ -31,8 +31,7 @@ class Seen:
 @dataclass(frozen=True)
 class Whereabouts:
     """The addresses of a pod and its node, when the node accepted it (seconds since 1970), and the vLLM that runs
-    it.
-    """
+    it."""
 
     pod: str
     node: str

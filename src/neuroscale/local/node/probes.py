@@ -23,8 +23,7 @@ KINDS: Final[tuple[Kind, ...]] = ("startup", "readiness", "liveness")
 @dataclass(frozen=True)
 class Probe:
     """A pod's settings for one probe. Times in seconds; `grace`: the grace period of a container that the probe
-    ends.
-    """
+    ends."""
 
     kind: Kind
     port: int
@@ -177,8 +176,7 @@ class Prober:
 
     def start(self, probe: Probe, address: str) -> Future[str]:
         """Make a probe. The result, the reason of a failure or "" for a success, comes after its timeout at the
-        latest.
-        """
+        latest."""
         return asyncio.run_coroutine_threadsafe(self._ask(probe, address), self._loop)
 
     async def _ask(self, probe: Probe, address: str) -> str:

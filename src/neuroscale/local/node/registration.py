@@ -27,8 +27,7 @@ from neuroscale.local.node.probes import Prober
 @dataclass(frozen=True)
 class Machine:
     """The facts that all pods of the node share. `folder` holds one folder for each pod; `cpu` in cores, `memory` in
-    bytes. `root_problem`: why no process here gets a read-only root file system, "" if it can have one.
-    """
+    bytes. `root_problem`: why no process here gets a read-only root file system, "" if it can have one."""
 
     name: str
     host: str

@@ -161,8 +161,7 @@ class Node:
 
     def process(self) -> Process:
         """The process for the supervisor. Like a kubelet, it runs as the user who started the platform, and pods as
-        another user.
-        """
+        another user."""
         port = self.state.instance.ports[NAME]
         found = find()
         return Process(

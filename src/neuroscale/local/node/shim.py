@@ -100,8 +100,7 @@ def _end_with_parent() -> None:
 
 def _attend(process: subprocess.Popen[bytes], streams: dict[int, str], log: Log, limit: int | None) -> bool:
     """Write the process's output until it has ended, and end its remaining children. Returns whether it used too much
-    memory.
-    """
+    memory."""
     too_large = False
     next_look = 0.0
     silent_at = 0.0

@@ -25,8 +25,7 @@ _NAME = re.compile(r"[^\0=]+")
 @dataclass(frozen=True)
 class Sources:
     """The objects that containers may refer to: the values by key of each Secret and ConfigMap, None for a missing
-    one.
-    """
+    one."""
 
     secrets: Mapping[str, Mapping[str, str] | None] = field(default_factory=dict, repr=False)
     config_maps: Mapping[str, Mapping[str, str] | None] = field(default_factory=dict)
