@@ -17,7 +17,7 @@ import httpx
 
 from neuroscale.catalog.settings import OpenCost as Configured
 from neuroscale.cluster.endpoint.connection import bounded, client
-from neuroscale.cluster.endpoint.forward import ServiceAddress, forwarded
+from neuroscale.cluster.endpoint.forward import forwarded
 from neuroscale.cluster.metrics.prometheus import address
 from neuroscale.core.printable import one_line
 from neuroscale.core.waiting import repeatedly
@@ -203,7 +203,5 @@ def in_cluster(cluster: Cluster, wanted: Configured, environment: str) -> Iterat
 
     Raises InputError if the cluster does not have it, KubernetesError, EndpointError.
     """
-    field = f"environments.{environment}.opencost"
-    found = ServiceAddress(wanted.namespace, wanted.service, wanted.port, field, _FIX)
-    with forwarded(cluster, found) as (url, place), client(url) as http:
+    with forwarded(cluster, wanted, f"environments.{environment}.opencost", _FIX) as (url, place), client(url) as http:
         yield OpenCost(url, http, place)

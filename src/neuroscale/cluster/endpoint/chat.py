@@ -24,6 +24,7 @@ from neuroscale.cluster.endpoint.connection import (
 )
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.core.printable import counted, one_line
+from neuroscale.core.validation import items, part
 
 _DONE = "[DONE]"
 
@@ -324,22 +325,18 @@ class _Reading:
 
 
 def _choice(found: Any) -> dict[str, Any] | None:
-    choices = found.get("choices") if isinstance(found, dict) else None
-    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-        return choices[0]
-    return None
+    return next(iter(items(found, "choices")), None)
 
 
 def _called(found: Any) -> Iterator[str]:
     """The names of the functions that a message, or a part of one, calls. A stream names each in its first part."""
-    calls = found.get("tool_calls") if isinstance(found, dict) else None
-    for call in calls if isinstance(calls, list) else ():
-        if name := _text(call.get("function") if isinstance(call, dict) else None, "name"):
+    for call in items(found, "tool_calls"):
+        if name := _text(part(call, "function"), "name"):
             yield name
 
 
 def _text(found: Any, name: str) -> str:
-    value = found.get(name) if isinstance(found, dict) else None
+    value = part(found).get(name)
     return value if isinstance(value, str) else ""
 
 

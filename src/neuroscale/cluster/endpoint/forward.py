@@ -17,11 +17,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
+from neuroscale.catalog.settings import OpenCost, Prometheus
 from neuroscale.cluster.command_lines import command_lines, kubectl_program
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.cluster.pod_state import is_ending, look
@@ -153,35 +153,25 @@ class _Forward:
                     self._said.append(line.strip())
 
 
-@dataclass(frozen=True)
-class ServiceAddress:
-    """A Service that the settings name. `field`: where they do. `fix`: what to do where the cluster lacks it."""
-
-    namespace: str
-    service: str
-    port: int
-    field: str
-    fix: str
-
-
 @contextlib.contextmanager
-def forwarded(cluster: Cluster, wanted: ServiceAddress) -> Iterator[tuple[str, str]]:
-    """An address on this machine that leads to a ready pod of the Service, and how people call the place.
+def forwarded(cluster: Cluster, wanted: Prometheus | OpenCost, field: str, fix: str) -> Iterator[tuple[str, str]]:
+    """An address on this machine that leads to a ready pod of the Service that the settings name in `field`, and how
+    people call the place. `fix`: what to do where the cluster lacks it.
 
     Raises InputError where the cluster has no such pod, KubernetesError, EndpointError.
     """
-    pod, port = _pod(cluster, wanted)
+    pod, port = _pod(cluster, wanted, field, fix)
     with port_forward(cluster, wanted.namespace, pod, port) as local:
         yield f"http://127.0.0.1:{local}", f"{wanted.namespace}/{wanted.service}:{wanted.port} of {cluster.name}"
 
 
-def _pod(cluster: Cluster, wanted: ServiceAddress) -> tuple[str, int]:
+def _pod(cluster: Cluster, wanted: Prometheus | OpenCost, field: str, fix: str) -> tuple[str, int]:
     """A ready pod behind the Service, and the pod's port that the Service's port leads to."""
     service = cluster.get("v1", "Service", wanted.service, wanted.namespace)
     name = f"the Service {wanted.namespace}/{wanted.service}"
 
     def missing(what: str) -> InputError:
-        return InputError.at(SETTINGS, wanted.field, f"{name} {what}", wanted.fix)
+        return InputError.at(SETTINGS, field, f"{name} {what}", fix)
 
     if service is None:
         raise missing(f"is not in the cluster {cluster.name}")

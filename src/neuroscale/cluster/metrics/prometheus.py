@@ -19,7 +19,7 @@ import httpx
 
 from neuroscale.catalog.settings import Prometheus as Configured
 from neuroscale.cluster.endpoint.connection import bounded, client
-from neuroscale.cluster.endpoint.forward import ServiceAddress, forwarded
+from neuroscale.cluster.endpoint.forward import forwarded
 from neuroscale.core.errors import InputError, NeuroscaleError
 from neuroscale.core.json_text import finite
 from neuroscale.core.printable import one_line
@@ -80,7 +80,7 @@ class Prometheus:
     def now(self) -> float:
         """The server's own time, in seconds since 1970: other clocks differ. Raises PrometheusError, as all these
         methods do."""
-        found = self._query("query", {"query": "time()"})
+        found = self._answer("POST", "query", {"data": {"query": "time()"}})
         try:
             now = finite(float(found["result"][1]))
         except (KeyError, IndexError, TypeError, ValueError):
@@ -187,6 +187,5 @@ def in_cluster(cluster: Cluster, wanted: Configured, environment: str) -> Iterat
     Raises InputError if the cluster does not have it, KubernetesError, EndpointError.
     """
     field = f"environments.{environment}.prometheus"
-    found = ServiceAddress(wanted.namespace, wanted.service, wanted.port, field, _FIX)
-    with forwarded(cluster, found) as (url, place), client(url) as http:
+    with forwarded(cluster, wanted, field, _FIX) as (url, place), client(url) as http:
         yield Prometheus(url, http, place)

@@ -7,6 +7,8 @@ Defines the error of a container that waits, in a kubelet's terms.
 Gives addresses to pods. A pod has `10.127.A.B`; its process listens on the loopback address `127.127.A.B`.
 
 Kubernetes does not accept a loopback address for a pod, and a process of this machine cannot have another of its own.
+
+Computes how long a kubelet waits before it repeats a failed step.
 """
 
 from __future__ import annotations
@@ -17,11 +19,38 @@ import math
 import secrets
 import threading
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 
 from neuroscale.kube.client import Cluster, Identity, KubernetesError, Object
 from neuroscale.manifests.pod_resources import quantity
+
+FIRST, LONGEST = 10.0, 300.0
+"""Seconds. Source: kubelet's MaxContainerBackOff and its first back-off period."""
+
+
+@dataclass
+class BackOff:
+    """A first failure is repeated at once, the second after 10 s, and each further one after twice the time.
+
+    After ten minutes without a failure the count starts again. Times are seconds of one clock.
+    """
+
+    seconds: float = 0.0
+    _failed: float = 0.0
+
+    def failed(self, now: float) -> None:
+        """Note a failure at `now`."""
+        if self._failed and now - self._failed > 2 * LONGEST:
+            self.seconds = 0.0
+        elif self._failed:
+            self.seconds = min(LONGEST, self.seconds * 2) if self.seconds else FIRST
+        self._failed = now
+
+    def left(self, now: float) -> float:
+        """Seconds until the next attempt is allowed."""
+        return max(0.0, self._failed + self.seconds - now) if self._failed else 0.0
 
 
 def timestamp(seconds: float) -> str:
