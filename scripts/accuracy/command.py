@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from neuroscale.accuracy.comparison import AIMS, FROM_HEADERS, Row
+from neuroscale.accuracy.reading import Cases
+from neuroscale.accuracy.summary import Summary, Tally
 
-from accuracy.comparison import AIMS, FROM_HEADERS, KINDS, Kind, Row, Summary, Tally, compare, holds, summarize
-from accuracy.planner_answers import Planner
-from accuracy.reading import Cases, read_cases
+from accuracy.comparison import AIMS, FROM_HEADERS, KINDS, Kind, Row, Summary, Tally, holds
+from accuracy.reading import Cases
 from neuroscale.catalog import load_catalog
 from neuroscale.cli import app
-from neuroscale.cli.options import JsonOption, RepositoryOption, print_json
+from neuroscale.cli.options import JsonOption, RepositoryOption, plain_console, print_json
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 from neuroscale.core.validation import suggest
+from neuroscale.forge.branches import holds
 from neuroscale.repo.layout import find_root
 from neuroscale.repo.snapshot import FolderSnapshot
 
@@ -91,6 +94,11 @@ def show_accuracy(
     repository: RepositoryOption = None,
 ) -> int:
     """Compare planning's figures with measured ones. Exit status 1: a figure misses its target."""
+    from neuroscale.accuracy.comparison import compare
+    from neuroscale.accuracy.planner_answers import Planner
+    from neuroscale.accuracy.reading import read_cases
+    from neuroscale.accuracy.summary import summarize
+
     kind = None if only is None else _kind(only)
     root = find_root(repository or Path.cwd())
     read = read_cases(cases or root / CASES)
@@ -102,11 +110,11 @@ def show_accuracy(
     if as_json:
         print_json(as_mapping(read, rows, summaries))
     else:
-        from rich.console import Console
+        from neuroscale.report.accuracy_view import print_accuracy
 
         from accuracy.view import print_accuracy
 
-        print_accuracy(read, rows, summaries, Console(highlight=False))
+        print_accuracy(read, rows, summaries, plain_console())
     return ExitStatus.PASSED if holds(rows) else ExitStatus.FINDINGS
 
 

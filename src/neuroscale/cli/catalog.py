@@ -138,8 +138,6 @@ def add(
 ) -> int:
     """Write the entry, or open its pull request if a remote is named. Raises InputError."""
     from neuroscale.catalog.model_lookup import find_model
-    from neuroscale.repo.layout import find_root
-    from neuroscale.repo.snapshot import FolderSnapshot
 
     root = find_root(repository or Path.cwd())
     said = _fields(wanted.fields)
@@ -164,7 +162,6 @@ def _make(
     found: FoundModel, said: Mapping[str, Any], environment: str | None, base: Snapshot, newest: Snapshot
 ) -> Made:
     """The entry, checked as a part of the base's catalog, and the form's list with it."""
-    from neuroscale.catalog import load_catalog
     from neuroscale.catalog.new_entry import entry_path, entry_text, entry_values
     from neuroscale.catalog.settings import load_settings
     from neuroscale.core.yaml_io import decode, read_mapping
@@ -338,12 +335,9 @@ def check_catalog(as_json: JsonOption = False, repository: RepositoryOption = No
 @app.command("form")
 def render_form(repository: RepositoryOption = None) -> int:
     """Write the form's list of models as the catalog has them, grouped by family."""
-    from neuroscale.catalog import load_catalog
     from neuroscale.core.files import write_public
     from neuroscale.rendering.scaffolder.form import with_models
     from neuroscale.rendering.scaffolder.template import load_template
-    from neuroscale.repo.layout import find_root
-    from neuroscale.repo.snapshot import FolderSnapshot
 
     root = find_root(repository or Path.cwd())
     snapshot = FolderSnapshot(root)

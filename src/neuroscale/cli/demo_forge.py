@@ -35,8 +35,6 @@ from neuroscale.report.markdown import MARKER
 
 if TYPE_CHECKING:
     from neuroscale.cli.demo_steps import Demo
-    from neuroscale.kube.client import Object
-    from neuroscale.local.forge_setup import LocalForge
 
 
 _READY_SECONDS = 180

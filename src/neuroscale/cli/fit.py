@@ -16,7 +16,7 @@ import typer
 
 from neuroscale.catalog import Catalog, ModelEntry, PriceList
 from neuroscale.catalog.price_export import TIERS
-from neuroscale.cli.options import JsonOption, PictureOption, RepositoryOption, print_json
+from neuroscale.cli.options import JsonOption, PictureOption, RepositoryOption, plain_console, print_json
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 from neuroscale.core.units import GIB
 from neuroscale.core.validation import suggest
@@ -352,9 +352,7 @@ def show_fit(
     if as_json:
         print_json(as_mapping(result, length))
     else:
-        from rich.console import Console
-
         from neuroscale.report.plan_view import print_fit
 
-        print_fit(result, Console(highlight=False), length)
+        print_fit(result, plain_console(), length)
     return ExitStatus.FINDINGS if result.verdict == "refused" else ExitStatus.PASSED

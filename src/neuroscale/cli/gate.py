@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neuroscale.cli.options import Reports, RepositoryOption, write_whole
+from neuroscale.cli.options import Reports, RepositoryOption, plain_console, write_whole
 from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError, UntrustedError
 
 if TYPE_CHECKING:
@@ -99,11 +99,9 @@ def run_gate(
         status = ExitStatus(verdict.exit_status)
     if reports.json is not None and str(reports.json) == "-":
         return status
-    from rich.console import Console
-
     from neuroscale.report.terminal import print_verdict
 
-    print_verdict(verdict, Console(highlight=False))
+    print_verdict(verdict, plain_console())
     if os.environ.get("GITHUB_ACTIONS") == "true":
         from neuroscale.report.annotations import to_annotations
 

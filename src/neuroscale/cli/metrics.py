@@ -233,7 +233,6 @@ def show_metrics(
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.cluster.command_lines import lines_with
     from neuroscale.cluster.metrics.service_metrics import namespaces, read, unseen
-    from neuroscale.core.printable import terminal
     from neuroscale.repo.layout import LOCAL_STATE
 
     opened = open_repository(repository)

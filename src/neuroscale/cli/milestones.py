@@ -8,22 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from neuroscale.cli.options import JsonOption, RepositoryOption, print_json
+from neuroscale.cli.options import JsonOption, RepositoryOption, plain_console, print_json
 from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import counted, terminal, terminal_lines
 from neuroscale.milestones.lessons import Lesson, Part
 from neuroscale.milestones.run_table import word
 from neuroscale.milestones.running import Ending, Outcome, State
-
-if TYPE_CHECKING:
-    from neuroscale.milestones.running import Outcome
-
 
 _SHOWN_LINES = 15
 """The lines that are shown of the output of a program that does not hold."""
@@ -158,14 +154,13 @@ def run_milestones(
     """Run the lessons: each failure, with the real tool where it can run here, then how it is prevented. For the
     lessons that need the local platform it starts one in .state/milestones, unless one runs in .state/local. Exit
     status 1: a failure no longer happens, or is not prevented; 3: a lesson was not run."""
-    from rich.console import Console
 
     from neuroscale.milestones.lessons import choose, find_lessons
     from neuroscale.repo.layout import find_root
 
     root = find_root(repository or Path.cwd())
     lessons = choose(find_lessons(root), names or [], without_platform=without_platform)
-    console = Console(highlight=False)
+    console = plain_console()
     if listed:
         if as_json:
             print_json(list_as_mapping(lessons))

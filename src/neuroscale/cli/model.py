@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neuroscale.cli.options import JsonOption, RepositoryOption, print_json
+from neuroscale.cli.options import JsonOption, RepositoryOption, plain_console, print_json
 from neuroscale.core.errors import ExitStatus, InputError
 
 if TYPE_CHECKING:
@@ -33,11 +33,9 @@ def show_model(
 
         print_json(as_mapping(facts))
     else:
-        from rich.console import Console
-
         from neuroscale.report.model_view import print_model
 
-        print_model(facts, Console(highlight=False))
+        print_model(facts, plain_console())
     return ExitStatus.PASSED
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from neuroscale.cli.options import AnswersOption, InteractiveOption, RepositoryOption
+from neuroscale.cli.options import AnswersOption, InteractiveOption, RepositoryOption, plain_console
 from neuroscale.core.errors import ExitStatus, InputError
 
 
@@ -39,11 +39,9 @@ def new_service(answers: Path | None, repository: Path | None, *, interactive: b
             planned = served(plan(request, catalog, settings, opened.template.version))
             files = pull_request_of(request, planned, opened.template).files
     except RefusedPlanError as error:
-        from rich.console import Console
-
         from neuroscale.report.plan_view import print_plan
 
-        print_plan(error.plan, Console(highlight=False))
+        print_plan(error.plan, plain_console())
         typer.echo("Nothing was written.")
         return error.exit_status
     _check_new(files, opened.root)

@@ -10,12 +10,16 @@ Prints the progress of a command.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def print_json(fields: Mapping[str, Any]) -> None:
@@ -97,3 +101,13 @@ InteractiveOption = Annotated[bool, typer.Option("--interactive", help="Ask for 
 LocalStateOption = Annotated[
     Path | None, typer.Option("--state", help="The platform's folder. Default: .state/local of the repository.")
 ]
+
+
+def plain_console(width: int = 0) -> Console:
+    """A console that prints text as it is. `width`: rows are never cut off, and may be that wide at least: a line that
+    a narrow terminal wraps can still be read."""
+    from rich.console import Console
+
+    if not width:
+        return Console(highlight=False)
+    return Console(highlight=False, soft_wrap=True, width=max(width, shutil.get_terminal_size().columns))

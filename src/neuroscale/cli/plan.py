@@ -12,7 +12,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from neuroscale.cli.options import JsonOption, KubeconfigOption, PictureOption, RepositoryOption, print_json
+from neuroscale.cli.options import (
+    JsonOption,
+    KubeconfigOption,
+    PictureOption,
+    RepositoryOption,
+    plain_console,
+    print_json,
+)
 from neuroscale.cluster import capacity, capacity_reader
 from neuroscale.cluster.capacity import Capacity
 from neuroscale.core.errors import ExitStatus
@@ -89,11 +96,9 @@ def show_plan(
             found["cluster"] = {"name": name, **dataclasses.asdict(room)} if room else None
         print_json(found)
     else:
-        from rich.console import Console
+        from neuroscale.report.plan_view import print_plan
 
-        from neuroscale.report.plan_view import field, print_plan
-
-        console = Console(highlight=False)
+        console = plain_console()
         print_plan(made, console)
         for sentence in unmet:
             field(console, "Before a merge", sentence, "yellow")

@@ -10,7 +10,6 @@ Reads the objects that `neuroscale platform install` applies: an environment's, 
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +17,14 @@ import typer
 
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import Settings, check_settings, load_settings
-from neuroscale.cli.options import JsonOption, KubeconfigOption, RepositoryOption, TokenFileOption, print_json
+from neuroscale.cli.options import (
+    JsonOption,
+    KubeconfigOption,
+    RepositoryOption,
+    TokenFileOption,
+    plain_console,
+    print_json,
+)
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.validation import suggest
 from neuroscale.rendering.platform import argocd, charts, files
@@ -40,10 +46,8 @@ def show_platform_costs(
     """Show what the platform's own programs cost, by what their pods request: Argo CD, KServe, Kyverno, the gateway,
     Prometheus and OpenCost. Programs without a price are named with the reason."""
     from neuroscale.cli.open_repository import open_repository
-    from neuroscale.core.validation import suggest
     from neuroscale.costs.change import platform_side, priced
     from neuroscale.costs.pricing import Prices
-    from neuroscale.repo.snapshot import FolderSnapshot
     from neuroscale.report import platform_cost_view
 
     opened = open_repository(repository)
@@ -65,10 +69,7 @@ def show_platform_costs(
     if as_json:
         print_json(platform_cost_view.as_mapping(found))
         return ExitStatus.PASSED
-    from rich.console import Console
-
-    width = max(120, shutil.get_terminal_size().columns)
-    platform_cost_view.print_costs(found, Console(highlight=False, soft_wrap=True, width=width))
+    platform_cost_view.print_costs(found, plain_console(120))
     return ExitStatus.PASSED
 
 
@@ -82,15 +83,12 @@ def check_forge(
     one of them is missing. Who may pass the rules by is not checked."""
     from contextlib import closing
 
-    from neuroscale.catalog.settings import load_settings
     from neuroscale.cli.open_repository import remote_address
     from neuroscale.core.printable import terminal
     from neuroscale.forge.branches import problems
     from neuroscale.forge.connect import connect
     from neuroscale.forge.token import find_token
     from neuroscale.repo.git import Git
-    from neuroscale.repo.layout import find_root
-    from neuroscale.repo.snapshot import FolderSnapshot
 
     root = find_root(repository or Path.cwd())
     branch = load_settings(FolderSnapshot(root)).repository.default_branch
@@ -165,11 +163,6 @@ def render_platform(
     repository: RepositoryOption = None,
 ) -> int:
     """Render Argo CD's files, runtimes, tenancy and upstream's charts from settings and catalog."""
-    from neuroscale.catalog import load_catalog
-    from neuroscale.catalog.settings import check_settings, load_settings
-    from neuroscale.rendering.platform import files
-    from neuroscale.repo.layout import find_root
-    from neuroscale.repo.snapshot import FolderSnapshot
 
     root = find_root(repository or Path.cwd())
     snapshot = FolderSnapshot(root)

@@ -35,7 +35,6 @@ from neuroscale.core.units import MIB
 
 if TYPE_CHECKING:
     from neuroscale.cluster.command_lines import CommandLines
-    from neuroscale.cluster.endpoint.connection import Endpoint
     from neuroscale.cluster.service_status import ServiceStatus
 
 
@@ -181,8 +180,6 @@ def query_service(
     repository: RepositoryOption = None,
 ) -> int:
     """Ask a service, and print the figures of the answer. Exit status: 1 the endpoint failed, 2 it cannot be asked."""
-    from neuroscale.cluster.endpoint import chat
-    from neuroscale.cluster.endpoint.metrics import Sampler
 
     if temperature is not None and not math.isfinite(temperature):
         raise InputError.at("--temperature", "", f"{temperature} is not a temperature", "Write a number from 0.")
@@ -253,7 +250,6 @@ def _check_answering(status: ServiceStatus, lines: CommandLines) -> None:
 
 def _prompt(given: str) -> str:
     """The prompt to send: the argument, or standard input for `-`. Raises InputError if it cannot be sent."""
-    from neuroscale.core.printable import encodable
 
     prompt = given
     if given == "-":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +24,7 @@ from neuroscale.cli.options import (
     JsonOption,
     KubeconfigOption,
     RepositoryOption,
+    plain_console,
     print_json,
 )
 from neuroscale.core.errors import ExitStatus
@@ -78,10 +78,7 @@ def reconcile_costs(
     if as_json:
         print_json(as_mapping(found, threshold, place))
     else:
-        from rich.console import Console
-
-        width = max(160, shutil.get_terminal_size().columns)
-        print_comparison(found, threshold, place, Console(highlight=False, soft_wrap=True, width=width))
+        print_comparison(found, threshold, place, plain_console(160))
     settled = not found.beyond(threshold) and not found.unknown
     warned = any(note.level == "warning" for note in found.notes)
     complete = settled and not warned

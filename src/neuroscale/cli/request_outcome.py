@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from neuroscale.cli.options import print_json
+from neuroscale.cli.options import plain_console, print_json
 from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import terminal
 from neuroscale.forge.request_flow import Outcome, Refused
@@ -71,11 +71,9 @@ def _refused(outcome: Refused, *, as_json: bool) -> int:
         plan = outcome.plan.model_dump(mode="json")
         print_json({"schema_version": 1, "outcome": "refused", "plan": plan, "notes": []})
         return ExitStatus.FINDINGS
-    from rich.console import Console
-
     from neuroscale.report.plan_view import print_plan
 
-    print_plan(outcome.plan, Console(highlight=False))
+    print_plan(outcome.plan, plain_console())
     typer.echo("Nothing was pushed.")
     return ExitStatus.FINDINGS
 
@@ -83,11 +81,9 @@ def _refused(outcome: Refused, *, as_json: bool) -> int:
 def _not_passed(outcome: Outcome) -> int:
     if (verdict := outcome.verdict) is None:
         return ExitStatus.PASSED
-    from rich.console import Console
-
     from neuroscale.report.terminal import print_verdict
 
-    print_verdict(verdict, Console(highlight=False))
+    print_verdict(verdict, plain_console())
     typer.echo("Nothing was pushed.")
     return verdict.exit_status
 

@@ -187,7 +187,6 @@ def serve_plans(
     import socket
 
     from neuroscale.cli.open_repository import open_repository
-    from neuroscale.rendering.scaffolder.template import PLAN_ROUTE
 
     opened = open_repository(repository)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +23,7 @@ from neuroscale.cli.options import (
     JsonOption,
     KubeconfigOption,
     RepositoryOption,
+    plain_console,
     print_json,
 )
 from neuroscale.core.errors import ExitStatus, InputError
@@ -93,8 +93,4 @@ def _show(found: Statement, place: str, *, as_csv: bool, as_json: bool) -> None:
         for note in found.notes:
             typer.echo(f"{note.level.capitalize()}: {terminal(note.text, 2000)}", err=True)
     else:
-        from rich.console import Console
-
-        # Rows are never cut off: a line that a narrow terminal wraps can still be read.
-        width = max(120, shutil.get_terminal_size().columns)
-        showback_view.print_statement(found, place, Console(highlight=False, soft_wrap=True, width=width))
+        showback_view.print_statement(found, place, plain_console(120))

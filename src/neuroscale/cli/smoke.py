@@ -212,8 +212,6 @@ def look_at_services(
     repository: RepositoryOption = None,
 ) -> int:
     """Test whether deployed services match Git. Exit status: 0 all passed, 1 findings, 3 cannot be trusted."""
-    from neuroscale.cli.chosen_cluster import Where
-    from neuroscale.cli.options import Reports
 
     question = Question(environment, service, base_url, revision, patience, tuple(connect_to or ()))
     reports = Reports(json_file, junit_file, markdown_file)

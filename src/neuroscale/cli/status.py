@@ -28,8 +28,7 @@ from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import terminal
 
 if TYPE_CHECKING:
-    from neuroscale.cluster.service_status import ServiceStatus
-    from neuroscale.cluster.service_status_reader import Question, Reader, ServiceStatuses
+    from neuroscale.cluster.service_status_reader import Reader
     from neuroscale.cluster.services_in_git import Clone
     from neuroscale.local.state import State
 
@@ -141,8 +140,6 @@ def show_status(
         }
         print_json(found)
     else:
-        from neuroscale.core.printable import terminal
-
         typer.echo(f"Cluster {terminal(name)} ({terminal(url)})")
         print_status(answer, question, detailed=bool(question.name))
     return ExitStatus.PASSED if answer.ready else ExitStatus.FINDINGS
@@ -182,7 +179,6 @@ def _wait(reader: Reader, clone: Clone, question: Question, seconds: float) -> S
     While a service is missing, the clone is fetched from time to time: a service whose removal was merged meanwhile is
     not waited for.
     """
-    from neuroscale.core.printable import terminal
     from neuroscale.kube.client import KubernetesError, RefusedError
 
     fetched = time.monotonic()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -29,6 +28,7 @@ from neuroscale.cli.options import (
     JsonOption,
     KubeconfigOption,
     RepositoryOption,
+    plain_console,
     print_json,
 )
 from neuroscale.core.errors import ExitStatus, InputError, Problem
@@ -93,10 +93,7 @@ def show_token_costs(
     if as_json:
         print_json(as_mapping(rows, meter.window, place, weight, experts, own, notes))
     else:
-        from rich.console import Console
-
-        width = max(140, shutil.get_terminal_size().columns)
-        console = Console(highlight=False, soft_wrap=True, width=width)
+        console = plain_console(140)
         print_token_costs(rows, meter.window, place, weight, experts, console, own, notes)
     return ExitStatus.FINDINGS if any(row.why_unknown for row in rows) else ExitStatus.PASSED
 

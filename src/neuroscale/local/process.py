@@ -33,6 +33,7 @@ PROCESS_VARIABLE = "NEUROSCALE_LOCAL_PROCESS"
 PODS = "pods"
 """The name in the marks of all processes of pods; the node's agent has another mark, and ends without them."""
 
+_ENDS_WITHIN = 60.0  # seconds that a command may take
 _KILL_WITHIN = 20.0  # seconds that the system may take to end killed processes
 _SAME_START = 2.0  # seconds: the time of a start is computed from the clock, which may be set
 
@@ -154,7 +155,6 @@ def run_once(
     user: User | None,
     *,
     text: str = "",
-    timeout: float = 60.0,
 ) -> str:
     """The output of a command that ends, with `text` as its input. Raises LocalError with its error output.
 
@@ -172,11 +172,11 @@ def run_once(
             errors="replace",
             cwd=folder,
             env=dict(environment),
-            timeout=timeout,
+            timeout=_ENDS_WITHIN,
             **popen_arguments(user),
         )
     except subprocess.TimeoutExpired:
-        raise LocalError(f"{what} did not end within {timeout:g} s.") from None
+        raise LocalError(f"{what} did not end within {_ENDS_WITHIN:g} s.") from None
     except OSError as error:
         raise LocalError(f"{what} could not be started: {error.strerror}.") from error
     if done.returncode != 0:

@@ -24,14 +24,11 @@ class User:
     uid: int
     gid: int
 
-    def popen(self) -> dict[str, Any]:
-        """The arguments of Popen that start a process as this user, and in no other group."""
-        return {"user": self.uid, "group": self.gid, "extra_groups": []}
-
 
 def popen_arguments(user: User | None) -> dict[str, Any]:
-    """As `User.popen`; None stands for the user that this program runs as."""
-    return {} if user is None else user.popen()
+    """The arguments of Popen that start a process as this user, and in no other group; None stands for the user that
+    this program runs as."""
+    return {} if user is None else {"user": user.uid, "group": user.gid, "extra_groups": []}
 
 
 def nobody() -> User:

@@ -71,7 +71,6 @@ class OpenCost:
         step: timedelta = STEP,
         unpriced: tuple[str, ...] = (),
         local: bool = False,
-        timeout: float = _TIMEOUT,
         first_pause: float = _FIRST_PAUSE,
     ) -> None:
         self.place = place or url
@@ -80,7 +79,6 @@ class OpenCost:
         self._step = step
         self._unpriced = unpriced
         self._local = local
-        self._timeout = timeout
         self._first_pause = first_pause
 
     def exact(self, window: Window) -> Window:
@@ -138,12 +136,12 @@ class OpenCost:
     def _fetch(self, path: str, parameters: Mapping[str, str], step: Window) -> tuple[bytes, int]:
         """The body and the HTTP status of an answer. Raises OpenCostError if there is none."""
         try:
-            with self._http.stream("GET", f"{self._base}{path}", params=parameters, timeout=self._timeout) as response:
-                bounded(response, time.monotonic() + self._timeout)
+            with self._http.stream("GET", f"{self._base}{path}", params=parameters, timeout=_TIMEOUT) as response:
+                bounded(response, time.monotonic() + _TIMEOUT)
                 return response.read(), response.status_code
         except httpx.TimeoutException as error:
             raise OpenCostError(
-                f"OpenCost at {self.place} does not answer about {step} within {self._timeout:g} s. Ask about a "
+                f"OpenCost at {self.place} does not answer about {step} within {_TIMEOUT:g} s. Ask about a "
                 "shorter window, or give OpenCost and its Prometheus more processors.",
                 again=True,
             ) from error

@@ -130,9 +130,9 @@ def models(endpoint: Endpoint) -> tuple[Model, ...]:
     return tuple(Model(row["id"], _count(row, "max_model_len")) for row in rows)
 
 
-def get_json(endpoint: Endpoint, path: str, *, seconds: float = 30.0) -> Any:
+def get_json(endpoint: Endpoint, path: str) -> Any:
     """The JSON value that a path answers to GET, with the endpoint's key. Raises EndpointError."""
-    return _json(endpoint, "GET", path, None, seconds)
+    return _json(endpoint, "GET", path, None, 30.0)
 
 
 def post_json(endpoint: Endpoint, path: str, body: Mapping[str, Any], *, seconds: float = 30.0) -> Any:

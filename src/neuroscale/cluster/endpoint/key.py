@@ -65,16 +65,15 @@ def new_key() -> str:
     return secrets.token_urlsafe(_BYTES)
 
 
-def from_environment(environment: Mapping[str, str] | None = None) -> SecretText | None:
+def from_environment() -> SecretText | None:
     """The key in $NEUROSCALE_API_KEY, else in the file (mode 0600) that $NEUROSCALE_API_KEY_FILE names; None without
     either.
 
     Raises InputError, whose message never holds the file's content.
     """
-    environment = os.environ if environment is None else environment
-    if secret := environment.get(KEY_VARIABLE):
+    if secret := os.environ.get(KEY_VARIABLE):
         return _checked(secret, f"${KEY_VARIABLE}", "Write the key alone there.")
-    if path := environment.get(KEY_FILE_VARIABLE):
+    if path := os.environ.get(KEY_FILE_VARIABLE):
         secret = read_secret_file(Path(path), "the API key", _LARGEST)
         return _checked(secret, path, "Write the key alone there; one line break at its end is allowed.")
     return None

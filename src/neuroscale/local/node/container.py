@@ -66,6 +66,7 @@ def make_volumes(root: Path, launch: Launch, cache_of_server: Path | None, user:
 
 _CONTAINER_VARIABLE = "NEUROSCALE_LOCAL_CONTAINER"
 _SHIM_VARIABLE = "NEUROSCALE_LOCAL_SHIM"
+_QUOTED_LINES, _QUOTED_BYTES = 80, 2048
 
 
 @dataclass(frozen=True)
@@ -266,14 +267,14 @@ class Container:
                 # Before the shim has reported its process, it may not handle this signal yet: then it simply ends.
                 self._shim.send_signal(signal.SIGUSR1)
 
-    def tail(self, lines: int = 80, largest: int = 2048) -> str:
+    def tail(self) -> str:
         """The end of its log without the format's own marks, as a kubelet quotes it."""
         try:
-            text = self.log.read_bytes()[-(lines * 512) :].decode(errors="replace")
+            text = self.log.read_bytes()[-(_QUOTED_LINES * 512) :].decode(errors="replace")
         except OSError:
             return ""
         words = [line.split(" ", 3)[3] for line in text.splitlines() if line.count(" ") >= 3]
-        return "\n".join(words[-lines:])[-largest:]
+        return "\n".join(words[-_QUOTED_LINES:])[-_QUOTED_BYTES:]
 
     # ------------------------------------------------------------ its files
 

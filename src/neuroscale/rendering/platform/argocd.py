@@ -90,17 +90,17 @@ def _parts(settings: Settings, environment: str) -> list[dict[str, str]]:
     ]
 
 
-def config_maps(values: str, where: str = VALUES) -> list[Object]:
+def config_maps(values: str) -> list[Object]:
     """The ConfigMaps of Argo CD that platform/argocd/values.yaml holds. Raises InputError."""
-    value: Any = read_mapping(values, where).value
+    value: Any = read_mapping(values, VALUES).value
     parts: Any = value.get("configs")
     if set(value) != {"configs"} or not isinstance(parts, dict) or not set(parts) <= set(_CONFIG_MAPS):
         known = ", ".join(f"configs.{name}" for name in _CONFIG_MAPS)
-        raise InputError.at(where, "", "holds unknown keys", f"Keep only {known}.")
+        raise InputError.at(VALUES, "", "holds unknown keys", f"Keep only {known}.")
     found: list[Object] = []
     for part, data in parts.items():
         if not isinstance(data, Mapping) or not all(isinstance(text, str) for text in data.values()):
-            raise InputError.at(where, f"configs.{part}", "is not a mapping of text", 'Quote each value: "true".')
+            raise InputError.at(VALUES, f"configs.{part}", "is not a mapping of text", 'Quote each value: "true".')
         found.append(
             {
                 "apiVersion": "v1",

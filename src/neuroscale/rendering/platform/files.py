@@ -199,7 +199,7 @@ def write(root: Path, snapshot: Snapshot, files: dict[str, str]) -> list[str]:
     return sorted([*changed, *gone])
 
 
-def system_namespaces(values: Any, where: str = KYVERNO) -> tuple[str, ...]:
+def system_namespaces(values: Any) -> tuple[str, ...]:
     """The namespaces that Kyverno's webhooks leave alone, from its values. Raises InputError."""
     try:
         (rule,) = values["config"]["webhooks"]["namespaceSelector"]["matchExpressions"]
@@ -208,7 +208,7 @@ def system_namespaces(values: Any, where: str = KYVERNO) -> tuple[str, ...]:
     except (KeyError, TypeError, ValueError):
         pass
     field = "config.webhooks.namespaceSelector.matchExpressions"
-    raise InputError.at(where, field, "is not one list of names", "Write one kubernetes.io/metadata.name NotIn.")
+    raise InputError.at(KYVERNO, field, "is not one list of names", "Write one kubernetes.io/metadata.name NotIn.")
 
 
 def _check_namespaces(snapshot: Snapshot, catalog: Catalog) -> None:

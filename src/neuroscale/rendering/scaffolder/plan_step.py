@@ -53,11 +53,11 @@ def served(made: Plan, where: str = FORM) -> Plan:
     return made
 
 
-def request_of(answers: Mapping[str, Any], known: KnownNames | None, where: str = FORM) -> Request:
+def request_of(answers: Mapping[str, Any], known: KnownNames | None) -> Request:
     """The request that a form's answers make. Raises InputError with every mistake, by its field: what a form does not
     ask for, values that no request may have, and names that are not `known` (None: somebody else checks the names)."""
     problems = [
-        Problem(where, yaml_io.dotted((name[:60],)), "is not a field of the form", _not_asked(name))
+        Problem(FORM, yaml_io.dotted((name[:60],)), "is not a field of the form", _not_asked(name))
         for name in answers
         if name not in FORM_FIELDS
     ]
@@ -66,19 +66,19 @@ def request_of(answers: Mapping[str, Any], known: KnownNames | None, where: str 
         if name not in FORM_FIELDS:
             continue
         if not isinstance(value, str | int | float | bool | None):
-            problems.append(Problem(where, name, "is a list or a mapping", "Write one value."))
+            problems.append(Problem(FORM, name, "is a list or a mapping", "Write one value."))
             continue
         try:
             yaml_io.scalar(value)
         except ValueError:
             problems.append(
-                Problem(where, name, f"{shorten(value)} is not a value that a file can hold", "Write plain text.")
+                Problem(FORM, name, f"{shorten(value)} is not a value that a file can hold", "Write plain text.")
             )
             continue
         usable[name] = value
     refused = {problem.field for problem in problems}
     try:
-        request = request_in(Document(usable), where, known)
+        request = request_in(Document(usable), FORM, known)
     except InputError as error:
         problems += [problem for problem in error.problems if problem.field not in refused]
         order = {name: index for index, name in enumerate(FORM_FIELDS)}
