@@ -17,7 +17,7 @@ from neuroscale.catalog.quantization_kinds import kind_of
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.units import MIB
 from neuroscale.core.validation import from_document, suggest
-from neuroscale.core.yaml_io import Document, canonical_json, read_mapping
+from neuroscale.core.yaml_io import Document, Path, canonical_json, dotted, read_mapping
 from neuroscale.models.facts import ModelFacts
 from neuroscale.repo.layout import ACCELERATORS, BUDGETS, CATALOG, MODELS
 from neuroscale.repo.snapshot import Snapshot, Texts
@@ -127,27 +127,23 @@ def load_catalog(snapshot: Snapshot) -> Catalog:
     kinds: dict[str, dict[str, Any]] = {folder: {} for folder in _FOLDERS}
     places: dict[tuple[str, str], tuple[str, Document]] = {}
     texts = Texts(snapshot, CATALOG, _MOST_BYTES)
+
+    def refuse(where: str, field: str, message: str, fix: str, line: int | None = None) -> None:
+        problems.append(Problem(where, field, message, fix, line))
+
     for entry in snapshot.entries(CATALOG):
         if entry.path.startswith(f"{BUDGETS}/"):
             continue  # `load_budgets` reads them: no plan depends on them
         relative = entry.path.removeprefix(f"{CATALOG}/")
         folder, _, file = relative.partition("/")
         if entry.kind != "file":
-            problems.append(
-                Problem(entry.path, "", f"is a {entry.kind}, not a plain file", "Keep plain YAML files here.")
-            )
+            refuse(entry.path, "", f"is a {entry.kind}, not a plain file", "Keep plain YAML files here.")
             continue
         if relative == "README.md":
             continue
         if folder not in _FOLDERS or "/" in file or not file.endswith(".yaml"):
-            problems.append(
-                Problem(
-                    entry.path,
-                    "",
-                    "is not a catalog file",
-                    f"Put `NAME.yaml` into one of these folders of {CATALOG}: {', '.join(_FOLDERS)}.",
-                )
-            )
+            fix = f"Put `NAME.yaml` into one of these folders of {CATALOG}: {', '.join(_FOLDERS)}."
+            refuse(entry.path, "", "is not a catalog file", fix)
             continue
         try:
             value, document = _read(folder, texts.read(entry.path), entry.path)
@@ -157,25 +153,11 @@ def load_catalog(snapshot: Snapshot) -> Catalog:
         name: str = value.name
         expected = name.rsplit("/", 1)[-1] + ".yaml"
         if file != expected:
-            problems.append(
-                Problem(
-                    entry.path,
-                    "name",
-                    f"{name!r} belongs in a file named {expected}",
-                    "Rename the file or correct the name.",
-                    document.line("name"),
-                )
-            )
+            told, fix = f"{name!r} belongs in a file named {expected}", "Rename the file or correct the name."
+            refuse(entry.path, "name", told, fix, document.line("name"))
         if (folder, name) in places:
-            problems.append(
-                Problem(
-                    entry.path,
-                    "name",
-                    f"{name!r} stands in {places[(folder, name)][0]} too",
-                    "Keep one of the two.",
-                    document.line("name"),
-                )
-            )
+            told = f"{name!r} stands in {places[(folder, name)][0]} too"
+            refuse(entry.path, "name", told, "Keep one of the two.", document.line("name"))
             continue
         places[(folder, name)] = (entry.path, document)
         kinds[folder][name] = value
@@ -184,9 +166,7 @@ def load_catalog(snapshot: Snapshot) -> Catalog:
         problems = _dangling(kinds, places)
     for folder in _FOLDERS:
         if not kinds[folder] and not problems:
-            problems.append(
-                Problem(f"{CATALOG}/{folder}", "", "holds no entry", f"Add at least one {_FOLDERS[folder][0]}.")
-            )
+            refuse(f"{CATALOG}/{folder}", "", "holds no entry", f"Add at least one {_FOLDERS[folder][0]}.")
     if problems:
         raise InputError(problems)
     return Catalog(**{folder: kinds[folder] for folder in _FOLDERS})
@@ -239,73 +219,39 @@ def _check_config(model: ModelEntry, document: Document, where: str) -> None:
 
 def _dangling(kinds: dict[str, dict[str, Any]], places: dict[tuple[str, str], tuple[str, Document]]) -> list[Problem]:
     problems: list[Problem] = []
+
+    def refuse(folder: str, name: str, path: Path, message: str, fix: str) -> None:
+        where, document = places[(folder, name)]
+        problems.append(Problem(where, dotted(path), message, fix, document.line(*path)))
+
     for price_list in kinds["prices"].values():
-        where, document = places[("prices", price_list.name)]
         for index, price in enumerate(price_list.prices):
             if price.accelerator not in kinds["accelerators"]:
-                path = ("prices", index, "accelerator")
-                problems.append(
-                    Problem(
-                        where,
-                        f"prices[{index}].accelerator",
-                        f"{price.accelerator!r} is not an accelerator of the catalog",
-                        suggest(price.accelerator, kinds["accelerators"], ACCELERATORS),
-                        document.line(*path),
-                    )
-                )
+                told = f"{price.accelerator!r} is not an accelerator of the catalog"
+                fix = suggest(price.accelerator, kinds["accelerators"], ACCELERATORS)
+                refuse("prices", price_list.name, ("prices", index, "accelerator"), told, fix)
     for model in kinds["models"].values():
-        where, document = places[("models", model.name)]
         if model.variant_of is not None and model.variant_of not in kinds["models"]:
-            problems.append(
-                Problem(
-                    where,
-                    "variant_of",
-                    f"{model.variant_of!r} is not a model of the catalog",
-                    suggest(model.variant_of, kinds["models"], MODELS),
-                    document.line("variant_of"),
-                )
-            )
+            fix = suggest(model.variant_of, kinds["models"], MODELS)
+            refuse("models", model.name, ("variant_of",), f"{model.variant_of!r} is not a model of the catalog", fix)
     families = {runtime.family for runtime in kinds["runtimes"].values() if runtime.only_for is None}
     serving: dict[tuple[Any, ...], str] = {}
     for runtime in kinds["runtimes"].values():
-        where, document = places[("runtimes", runtime.name)]
         key = (runtime.family, runtime.only_for and (runtime.only_for.model_type, runtime.only_for.architecture))
         if key in serving:
-            field = "only_for" if runtime.only_for else "family"
-            problems.append(
-                Problem(
-                    where,
-                    field,
-                    f"the runtime {serving[key]!r} serves the same models on the same accelerators",
-                    "Keep one of the two, or let one be `only_for` some models.",
-                    document.line(field),
-                )
-            )
+            told = f"the runtime {serving[key]!r} serves the same models on the same accelerators"
+            fix = "Keep one of the two, or let one be `only_for` some models."
+            refuse("runtimes", runtime.name, ("only_for" if runtime.only_for else "family",), told, fix)
         serving[key] = runtime.name
     for accelerator in kinds["accelerators"].values():
         if accelerator.family not in families:
-            where, document = places[("accelerators", accelerator.name)]
-            problems.append(
-                Problem(
-                    where,
-                    "family",
-                    f"no runtime serves the family {accelerator.family!r}",
-                    f"Add a runtime with `family: {accelerator.family}`. Served: {', '.join(sorted(families))}.",
-                    document.line("family"),
-                )
-            )
+            fix = f"Add a runtime with `family: {accelerator.family}`. Served: {', '.join(sorted(families))}."
+            told = f"no runtime serves the family {accelerator.family!r}"
+            refuse("accelerators", accelerator.name, ("family",), told, fix)
     owners: dict[str, str] = {}
     for team in kinds["teams"].values():
-        where, document = places[("teams", team.name)]
         if team.namespace in owners:
-            problems.append(
-                Problem(
-                    where,
-                    "namespace",
-                    f"{team.namespace!r} belongs to the team {owners[team.namespace]!r}",
-                    "Give each team a namespace of its own.",
-                    document.line("namespace"),
-                )
-            )
+            told = f"{team.namespace!r} belongs to the team {owners[team.namespace]!r}"
+            refuse("teams", team.name, ("namespace",), told, "Give each team a namespace of its own.")
         owners[team.namespace] = team.name
     return problems

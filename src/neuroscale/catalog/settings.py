@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -304,70 +305,39 @@ def check_settings(settings: Settings, catalog: Catalog) -> None:
     """Raises InputError if the settings name an accelerator that the catalog or the kind of cluster lacks, two that
     node labels do not distinguish, a price list that the catalog lacks, a Prometheus that the network policies of the
     services do not admit, or a production environment that does not exist."""
-    problems = [
-        Problem(
-            SETTINGS,
-            "production.environments",
-            f"{name!r} is not one of the environments",
-            suggest(name, settings.environments),
-        )
-        for name in settings.production.environments
-        if name not in settings.environments
-    ]
+    problems: list[Problem] = []
+
+    def refuse(field: str, message: str, fix: str) -> None:
+        problems.append(Problem(SETTINGS, field, message, fix))
+
+    for name in settings.production.environments:
+        if name not in settings.environments:
+            fix = suggest(name, settings.environments)
+            refuse("production.environments", f"{name!r} is not one of the environments", fix)
     for name, environment in settings.environments.items():
-        for field, used, known, listed in (
-            ("accelerators", environment.accelerators, catalog.accelerators, ACCELERATORS),
+        place, known = f"environments.{name}", catalog.accelerators
+        for field, used, there, listed in (
+            ("accelerators", environment.accelerators, known, ACCELERATORS),
             ("price_lists", environment.price_lists, catalog.prices, PRICES),
         ):
-            problems += [
-                Problem(
-                    SETTINGS,
-                    f"environments.{name}.{field}",
-                    f"{entry!r} is not in the catalog",
-                    suggest(entry, known, listed),
-                )
-                for entry in used
-                if entry not in known
-            ]
+            for entry in used:
+                if entry not in there:
+                    refuse(f"{place}.{field}", f"{entry!r} is not in the catalog", suggest(entry, there, listed))
         for entry in environment.accelerators:
-            where = catalog.accelerators[entry].clusters if entry in catalog.accelerators else ()
+            where = known[entry].clusters if entry in known else ()
             if where and environment.cluster not in where:
-                problems.append(
-                    Problem(
-                        SETTINGS,
-                        f"environments.{name}.accelerators",
-                        f"clusters of the kind {environment.cluster!r} do not have {entry!r}",
-                        f"Remove it, or choose a cluster among: {', '.join(where)}.",
-                    )
-                )
-        ways = [
-            catalog.accelerators[one].on(environment.cluster)
-            for one in environment.accelerators
-            if one in catalog.accelerators
-        ]
-        problems += [
-            Problem(
-                SETTINGS,
-                f"environments.{name}.accelerators",
-                f"a pod that asks for {one.name!r} could start on nodes of {other.name!r}, which have the same labels "
-                "and more",
-                "Remove one of them: nothing keeps such a pod off nodes that offer slices.",
-            )
-            for one in ways
-            for other in ways
-            if one.resource
-            and one.resource == other.resource
-            and one.node_selector.items() < other.node_selector.items()
-        ]
+                told = f"clusters of the kind {environment.cluster!r} do not have {entry!r}"
+                refuse(f"{place}.accelerators", told, f"Remove it, or choose a cluster among: {', '.join(where)}.")
+        ways = [known[entry].on(environment.cluster) for entry in environment.accelerators if entry in known]
+        for one, other in itertools.product(ways, ways):
+            same = one.resource and one.resource == other.resource
+            if same and one.node_selector.items() < other.node_selector.items():
+                told = f"a pod that asks for {one.name!r} could start on nodes of {other.name!r}, which have the same "
+                fix = "Remove one of them: nothing keeps such a pod off nodes that offer slices."
+                refuse(f"{place}.accelerators", f"{told}labels and more", fix)
         namespaces, namespace = environment.monitoring_namespaces, environment.prometheus.namespace
         if namespaces and namespace not in namespaces:
-            problems.append(
-                Problem(
-                    SETTINGS,
-                    f"environments.{name}.prometheus.namespace",
-                    f"{namespace!r} is not one of the monitoring_namespaces, which alone may look at a service's pods",
-                    suggest(namespace, namespaces),
-                )
-            )
+            told = f"{namespace!r} is not one of the monitoring_namespaces, which alone may look at a service's pods"
+            refuse(f"{place}.prometheus.namespace", told, suggest(namespace, namespaces))
     if problems:
         raise InputError(problems)

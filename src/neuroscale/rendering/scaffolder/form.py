@@ -5,6 +5,7 @@ Renders the form's list of models from the catalog: grouped by family, each with
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -13,10 +14,12 @@ from neuroscale.catalog.parser_families import TRIAL, heading_of
 from neuroscale.catalog.settings import Settings
 from neuroscale.core.errors import Problem
 from neuroscale.core.yaml_io import Path, dotted, read_mapping, scalar
-from neuroscale.rendering.scaffolder.template import PUBLISH, Template
+from neuroscale.rendering.scaffolder.template import PUBLISH, Step, Template
 from neuroscale.repo.layout import SETTINGS
 from neuroscale.request.service_request import Request
 
+Refuse = Callable[[Path, str, str], None]
+"""Notes a problem: its place in template.yaml, the message, and what to write instead."""
 _STEP = "  "
 
 
@@ -191,66 +194,42 @@ def check_form(template: Template, catalog: Catalog, settings: Settings) -> list
                     f"offers {', '.join(extra)}, which the repository lacks",
                     "Remove it.",
                 )
-    problems += _check_models(template, catalog)
-    problems += _check_repository(template, settings)
+    _check_models(template, catalog, refuse)
+    _check_repository(template, settings, refuse)
     return problems
 
 
-def _check_models(template: Template, catalog: Catalog) -> list[Problem]:
+def _check_models(template: Template, catalog: Catalog, refuse: Refuse) -> None:
     """What the form says of each model must be what the catalog says."""
     field = template.form().get("model", {})
     given, names = field.get("enum"), field.get("enumNames")
     if not isinstance(given, list) or set(map(str, given)) != set(catalog.models):
-        return []  # told already
+        return  # told already
     wanted = [label(catalog.models[name], catalog) for name in given]
-    if names == wanted and given == model_names(catalog):
-        return []
-    place = (*_place(template, "model"), "enumNames")
-    return [
-        Problem(
-            template.where,
-            dotted(place),
-            "the list of models is not as the catalog renders it",
-            "Run `neuroscale catalog form`, and commit its change.",
-            template.document.line(*place),
-        )
-    ]
+    if names != wanted or given != model_names(catalog):
+        fix = "Run `neuroscale catalog form`, and commit its change."
+        refuse((*_place(template, "model"), "enumNames"), "the list of models is not as the catalog renders it", fix)
 
 
-def _check_repository(template: Template, settings: Settings) -> list[Problem]:
+def _check_repository(template: Template, settings: Settings, refuse: Refuse) -> None:
     """The pull request must go to the repository that the settings name."""
-    problems = []
     repository = urlsplit(settings.repository.url)
     owner, _, name = repository.path.strip("/").removesuffix(".git").rpartition("/")
+
+    def differs(step: Step, field: str, given: str, wanted: str) -> None:
+        told = f"is {given!r}, and {SETTINGS} names another repository or branch"
+        refuse((*step.path, "input", field), told, f"Write `{wanted}`.")
+
     for step in template.steps:
         if step.action != PUBLISH:
             continue
         given = str(step.input["repoUrl"])
         host, _, query = given.partition("?")
         if (host, parse_qs(query)) != (repository.netloc, {"owner": [owner], "repo": [name]}):
-            problems.append(
-                _differs(
-                    template, (*step.path, "input", "repoUrl"), given, f"{repository.netloc}?owner={owner}&repo={name}"
-                )
-            )
+            differs(step, "repoUrl", given, f"{repository.netloc}?owner={owner}&repo={name}")
         branch = step.input.get("targetBranchName")
         if branch != settings.repository.default_branch:
-            problems.append(
-                _differs(
-                    template, (*step.path, "input", "targetBranchName"), str(branch), settings.repository.default_branch
-                )
-            )
-    return problems
-
-
-def _differs(template: Template, path: Path, given: str, wanted: str) -> Problem:
-    return Problem(
-        template.where,
-        dotted(path),
-        f"is {given!r}, and {SETTINGS} names another repository or branch",
-        f"Write `{wanted}`.",
-        template.document.line(*path),
-    )
+            differs(step, "targetBranchName", str(branch), settings.repository.default_branch)
 
 
 def _place(template: Template, name: str) -> Path:
