@@ -110,8 +110,6 @@ def show_accuracy(
     if as_json:
         print_json(as_mapping(read, rows, summaries))
     else:
-        from neuroscale.report.accuracy_view import print_accuracy
-
         from accuracy.view import print_accuracy
 
         print_accuracy(read, rows, summaries, plain_console())

@@ -33,7 +33,6 @@ from neuroscale.kube.client import Identity, Object, RefusedError
 from neuroscale.local import kserve, kyverno
 from neuroscale.local.charts import GROUP_VERSION
 from neuroscale.local.kserve import GROUP, MODE
-from neuroscale.local.webhooks import GROUP_VERSION
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE, Policy, PolicySet, ResourceRule, load_policy_set
 from neuroscale.rendering.scaffolder.template import load_template

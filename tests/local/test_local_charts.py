@@ -12,7 +12,6 @@ from neuroscale.kube.client import Object
 from neuroscale.local import kserve, kyverno
 from neuroscale.local.charts import WEBHOOK_KINDS, at_port, program_of, render, settings_of
 from neuroscale.local.state import LocalError
-from neuroscale.local.webhooks import WEBHOOK_KINDS, at_port
 
 pytestmark = pytest.mark.tools
 

@@ -21,7 +21,6 @@ from neuroscale.local.charts import GROUP_VERSION, WEBHOOK_KINDS
 from neuroscale.local.kserve import Kserve, defaulting_problem
 from neuroscale.local.kyverno import Kyverno, apply_policies
 from neuroscale.local.upstream import definitions
-from neuroscale.local.webhooks import GROUP_VERSION, WEBHOOK_KINDS
 from policies_support import ROOT
 
 UNJUDGED = kserve.NAMESPACE

@@ -53,12 +53,7 @@ _HOST = re.compile(
     re.IGNORECASE,
 )
 _USAGE: Mapping[Tier, str] = {"on-demand": "OnDemand", "spot": "Preemptible"}
-_HOURS: Mapping[str, Decimal] = {
-    "s": Decimal(3600),
-    "min": Decimal(60),
-    "h": Decimal(1),
-    "d": Decimal(1) / Decimal(24),
-}
+_HOURS: Mapping[str, Decimal] = {"s": Decimal(3600), "min": Decimal(60), "h": Decimal(1), "d": Decimal(1) / Decimal(24)}
 _SERVICE = "Compute Engine"
 
 

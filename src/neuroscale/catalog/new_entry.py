@@ -77,10 +77,7 @@ def _made(found: FoundModel) -> dict[str, Any]:
         raise InputError.at(
             found.where, "quantization_config", f"the catalog has no name for the storage format {method!r}", ""
         )
-    values: dict[str, Any] = {
-        "name": found.name,
-        "title": found.name.rsplit("/", 1)[-1].replace("-", " "),
-    }
+    values: dict[str, Any] = {"name": found.name, "title": found.name.rsplit("/", 1)[-1].replace("-", " ")}
     if found.quantized_from:
         values["variant_of"] = found.quantized_from
     checkpoint: dict[str, Any] = {"dtype": facts.dtype, "quantization": kind}
@@ -122,12 +119,7 @@ def _made(found: FoundModel) -> dict[str, Any]:
             "active_excludes_embedding": False,
             "source": "not looked up",
         },
-        "checkpoint": {
-            **checkpoint,
-            "download_gib": size,
-            "resident_gib": _UNMEASURED,
-            "host_memory_gib": _UNMEASURED,
-        },
+        "checkpoint": {**checkpoint, "download_gib": size, "resident_gib": _UNMEASURED, "host_memory_gib": _UNMEASURED},
         "serving": serving,
     }
 

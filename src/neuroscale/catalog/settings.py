@@ -291,8 +291,7 @@ class Settings(Frozen):
     environments: Annotated[
         # It is part of the name of an Argo CD application, after a service's name and a dot; names have at most 63
         # characters.
-        dict[Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,20}[a-z0-9])?$")], Environment],
-        Field(min_length=1),
+        dict[Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,20}[a-z0-9])?$")], Environment], Field(min_length=1)
     ]
 
 

@@ -289,9 +289,7 @@ def _mapping(made: Made) -> dict[str, Any]:
 
 
 app = typer.Typer(
-    name="catalog",
-    help="The catalog: add models, find what is out of date, render the form.",
-    no_args_is_help=True,
+    name="catalog", help="The catalog: add models, find what is out of date, render the form.", no_args_is_help=True
 )
 
 

@@ -68,10 +68,7 @@ def prometheus_of(
             yield answering
     else:
         environment, wanted = configured(environment, settings, lambda one: one.prometheus, "Prometheus", ambiguous)
-        with (
-            open_cluster(where) as cluster,
-            prometheus.in_cluster(cluster, wanted, environment) as answering,
-        ):
+        with open_cluster(where) as cluster, prometheus.in_cluster(cluster, wanted, environment) as answering:
             yield answering
 
 

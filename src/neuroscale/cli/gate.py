@@ -33,8 +33,7 @@ def gate(
         Path | None, typer.Option("--markdown", help="Write the verdict as Markdown here.")
     ] = None,
     only_read_head: Annotated[
-        bool,
-        typer.Option("--only-read-head", help="Do not run code of the change; for workflows that hold a token."),
+        bool, typer.Option("--only-read-head", help="Do not run code of the change; for workflows that hold a token.")
     ] = False,
     server: Annotated[
         bool,

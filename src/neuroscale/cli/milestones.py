@@ -47,10 +47,7 @@ def print_list(lessons: Sequence[Lesson], console: Console) -> None:
 
 def list_as_mapping(lessons: Sequence[Lesson]) -> dict[str, Any]:
     """The lessons for programs."""
-    return {
-        "schema_version": 1,
-        "lessons": [_facts(one) for one in lessons],
-    }
+    return {"schema_version": 1, "lessons": [_facts(one) for one in lessons]}
 
 
 def _facts(lesson: Lesson) -> dict[str, Any]:

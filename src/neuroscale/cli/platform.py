@@ -133,12 +133,7 @@ def installed_objects(
     if problems := files.differences(snapshot, files.render(snapshot, catalog, settings)):
         raise InputError(problems)
     rendered = argocd.render(
-        settings,
-        catalog,
-        charts.load_charts(snapshot),
-        environment,
-        repository_url or None,
-        revision or None,
+        settings, catalog, charts.load_charts(snapshot), environment, repository_url or None, revision or None
     )
     config = argocd.config_maps(read_text(snapshot, argocd.VALUES))
     return [*config, *argocd.environment_objects(rendered)], settings

@@ -163,11 +163,7 @@ class Reader:
             wanted = self._clone.wanted(path, "" if contains is None else revision)
         hidden = {"Application": applications.denied} if applications.denied else {}
         return replace(
-            row,
-            application=application,
-            contains=contains,
-            wanted=wanted,
-            unreadable={**row.unreadable, **hidden},
+            row, application=application, contains=contains, wanted=wanted, unreadable={**row.unreadable, **hidden}
         )
 
     def _suggesting(self, answer: ServiceStatus, services: list[Object]) -> ServiceStatus:

@@ -230,10 +230,7 @@ class Branches:
             return failed(told)
 
         return repeatedly(
-            ask,
-            attempts=_ATTEMPTS,
-            again=lambda error: isinstance(error, ForgeUnavailableError),
-            first_pause=_PAUSE,
+            ask, attempts=_ATTEMPTS, again=lambda error: isinstance(error, ForgeUnavailableError), first_pause=_PAUSE
         )
 
 

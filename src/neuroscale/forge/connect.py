@@ -103,11 +103,7 @@ def _shown(text: str) -> str:
 
 
 def connect(
-    remote: str,
-    token: Token,
-    *,
-    environment: Mapping[str, str] | None = None,
-    limits: Limits | None = None,
+    remote: str, token: Token, *, environment: Mapping[str, str] | None = None, limits: Limits | None = None
 ) -> Forge:
     """The forge that the git remote's URL `remote` names.
 
@@ -119,11 +115,7 @@ def connect(
 
 
 def connect_to(
-    repository: RepositoryRef,
-    token: Token,
-    *,
-    environment: Mapping[str, str],
-    limits: Limits | None = None,
+    repository: RepositoryRef, token: Token, *, environment: Mapping[str, str], limits: Limits | None = None
 ) -> Forge:
     """As `connect`, for a repository whose server is known."""
     api = environment.get("GITHUB_API_URL", "").rstrip("/")

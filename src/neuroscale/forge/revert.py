@@ -150,11 +150,7 @@ class Reverter:
         return found
 
     def revert(
-        self,
-        merge: Merge,
-        folders: Sequence[str],
-        title: str,
-        describe: Callable[[Sequence[str], Sequence[str]], str],
+        self, merge: Merge, folders: Sequence[str], title: str, describe: Callable[[Sequence[str], Sequence[str]], str]
     ) -> Reverted:
         """Open the one revert of a merge, unless a revert exists, in whatever state.
 

@@ -84,10 +84,7 @@ class ArgoCD:
     @property
     def webhooks(self) -> tuple[str, ...]:
         """The addresses for the forge's push events: for the Applications, and for the ApplicationSets."""
-        return (
-            f"{self.url}{webhook_relay.PATH}",
-            f"http://{LOOPBACK}:{self._port(RELAY)}{webhook_relay.PATH}",
-        )
+        return (f"{self.url}{webhook_relay.PATH}", f"http://{LOOPBACK}:{self._port(RELAY)}{webhook_relay.PATH}")
 
     @property
     def folder(self) -> Path:

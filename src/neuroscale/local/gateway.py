@@ -92,9 +92,7 @@ def _ask_router() -> Object:
         "upstreams": [{"dial": f"unix/{SOCKET}"}],
         "rewrite": {"method": "GET", "uri": "/"},
         "headers": {"request": {"delete": ["Authorization", "Cookie"]}},
-        "handle_response": [
-            {"match": {"status_code": [200]}, "routes": [{"handle": [{"handler": "vars", **found}]}]},
-        ],
+        "handle_response": [{"match": {"status_code": [200]}, "routes": [{"handle": [{"handler": "vars", **found}]}]}],
     }
 
 
@@ -105,11 +103,7 @@ def _proxy() -> Object:
         # The answer of a pod is passed on at once.
         "flush_interval": -1,
         # Another pod is tried only if no connection could be made, so no request is sent twice.
-        "load_balancing": {
-            "selection_policy": {"policy": "random"},
-            "try_duration": "2s",
-            "try_interval": "100ms",
-        },
+        "load_balancing": {"selection_policy": {"policy": "random"}, "try_duration": "2s", "try_interval": "100ms"},
         "transport": {
             "protocol": "http",
             "dial_timeout": "3s",

@@ -20,7 +20,6 @@ from neuroscale.local.control_plane import CONTROLLER_MANAGER, cluster, control_
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import PASSABLE, State, read_json
 from neuroscale.local.upstream import add_service_account, copy_tool, definitions, namespace
-from neuroscale.local.webhooks import WEBHOOK_KINDS, at_port
 
 NAME: Final = "kserve-controller"
 NAMESPACE = "kserve"

@@ -27,7 +27,6 @@ from neuroscale.local.control_plane import CONTROLLER_MANAGER, cluster, control_
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import PASSABLE, LocalError, State, read_json
 from neuroscale.local.upstream import add_service_account, copy_tool, definitions, namespace
-from neuroscale.local.webhooks import hold, registered
 from neuroscale.policies.policy_set import PolicySet, load_policy_set
 from neuroscale.repo.snapshot import FolderSnapshot
 
@@ -249,11 +248,7 @@ def _review_of(group: str, version: str, plural: str, kind: str) -> Object:
             "namespace": "default",
             "operation": "CREATE",
             "userInfo": {"username": _HELD_BY},
-            "object": {
-                "apiVersion": group_version,
-                "kind": kind,
-                "metadata": {"name": name, "namespace": "default"},
-            },
+            "object": {"apiVersion": group_version, "kind": kind, "metadata": {"name": name, "namespace": "default"}},
             "dryRun": True,
         },
     }

@@ -120,14 +120,7 @@ def is_running(state: State) -> bool:
 def digest(processes: Iterable[Process]) -> str:
     """A digest of the process; it changes when a version, an option or a port does."""
     facts = [
-        (
-            one.name,
-            one.argv,
-            sorted(one.environment.items()),
-            one.settings,
-            str(one.folder),
-            one.user and one.user.uid,
-        )
+        (one.name, one.argv, sorted(one.environment.items()), one.settings, str(one.folder), one.user and one.user.uid)
         for one in processes
     ]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
@@ -149,12 +142,7 @@ def _trusted() -> ssl.SSLContext:
 
 
 def run_once(
-    argv: Sequence[object],
-    environment: Mapping[str, str],
-    folder: Path,
-    user: User | None,
-    *,
-    text: str = "",
+    argv: Sequence[object], environment: Mapping[str, str], folder: Path, user: User | None, *, text: str = ""
 ) -> str:
     """The output of a command that ends, with `text` as its input. Raises LocalError with its error output.
 

@@ -146,9 +146,7 @@ def statement_of(
     )
 
 
-def _sorted(
-    metered: Sequence[Metered],
-) -> tuple[list[Metered], list[Metered], list[Metered], list[Metered]]:
+def _sorted(metered: Sequence[Metered]) -> tuple[list[Metered], list[Metered], list[Metered], list[Metered]]:
     """The costs with a payer, other costs of pods and volumes, idle costs, and negative idle costs."""
     own: list[Metered] = []
     others: list[Metered] = []

@@ -16,12 +16,7 @@ STEP = timedelta(days=1)
 _LAST = re.compile(r"([1-9][0-9]{0,4})(m|h|d|w)")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _MONTH = re.compile(r"[0-9]{4}-[0-9]{2}")
-_UNITS = {
-    "m": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-    "d": timedelta(days=1),
-    "w": timedelta(weeks=1),
-}
+_UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _LONGEST = timedelta(days=366)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIX = "Write 24h, 7d, a day (2026-11-01), days (2026-11-01..2026-11-07), a month (2026-11), month or lastmonth."

@@ -78,10 +78,7 @@ WRITTEN = (
 A committed file of such a name would be in a place where the machinery trusts its own work: an environment that it
 runs, a link in place of the folder that a workflow writes to, compiled modules that Python prefers to their source.
 """
-PROTECTED = (
-    *(*GATE_CODE, f"{POLICIES}/", *CLUSTER_FILES, *SERVICE_SOURCES),
-    *(f"{BUDGETS}/", f"{SMOKE_TESTS}/"),
-)
+PROTECTED = (*(*GATE_CODE, f"{POLICIES}/", *CLUSTER_FILES, *SERVICE_SOURCES), *(f"{BUDGETS}/", f"{SMOKE_TESTS}/"))
 """Only an owner may merge a change of these files, by hand: gate code, workflows, policies and their exceptions, files
 that clusters get beside services, files that every service is rendered from, budgets and their exceptions, and the
 smoke tests, which run with rights in clusters and decide whether a merge is reverted. WRITTEN is protected as well, in

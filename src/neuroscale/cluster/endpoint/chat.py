@@ -162,12 +162,7 @@ def _json(endpoint: Endpoint, method: str, path: str, body: Mapping[str, Any] | 
 
 
 def _ask(
-    endpoint: Endpoint,
-    path: str,
-    question: Mapping[str, Any],
-    options: Options,
-    stream: bool,
-    on_part: OnPart | None,
+    endpoint: Endpoint, path: str, question: Mapping[str, Any], options: Options, stream: bool, on_part: OnPart | None
 ) -> Completion:
     body: dict[str, Any] = {"model": endpoint.model, **question, **options.extra}
     wanted = {"max_tokens": options.max_tokens, "temperature": options.temperature, "seed": options.seed}

@@ -30,11 +30,7 @@ QUEUE: Final = "vllm:request_queue_time_seconds"
 PROMPT_TOKENS: Final = "vllm:prompt_tokens_total"
 GENERATION_TOKENS: Final = "vllm:generation_tokens_total"
 
-NAMES: Final = (
-    *(RUNNING, WAITING, KV_CACHE),
-    *(TTFT, END_TO_END, ITL, QUEUE),
-    *(PROMPT_TOKENS, GENERATION_TOKENS),
-)
+NAMES: Final = (*(RUNNING, WAITING, KV_CACHE), *(TTFT, END_TO_END, ITL, QUEUE), *(PROMPT_TOKENS, GENERATION_TOKENS))
 """The metrics that autoscaling, alerts and charts use; a histogram by its name without `_bucket`."""
 
 _HISTOGRAMS: Final = (TTFT, END_TO_END, ITL, QUEUE)

@@ -38,12 +38,7 @@ def make_volumes(root: Path, launch: Launch, cache_of_server: Path | None, user:
 
     `cache_of_server`: vLLM's compiled files of this machine, the first content of a volume for its cache.
     """
-    for made in (
-        root,
-        root / "logs",
-        volume(root, "x").parent,
-        scratch(root, "x").parent,
-    ):
+    for made in (root, root / "logs", volume(root, "x").parent, scratch(root, "x").parent):
         made.mkdir(exist_ok=True)
         made.chmod(PASSABLE)
     for name in launch.volumes:

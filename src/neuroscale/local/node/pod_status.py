@@ -143,11 +143,7 @@ def _why_not_ready(phase: str, unready: Sequence[str]) -> tuple[str, str]:
 def _condition(value: bool, reason: str = "", message: str = "") -> dict[str, str]:
     if value:
         return {"status": "True"}
-    return {
-        "status": "False",
-        **({"reason": reason} if reason else {}),
-        **({"message": message} if message else {}),
-    }
+    return {"status": "False", **({"reason": reason} if reason else {}), **({"message": message} if message else {})}
 
 
 def _kept(

@@ -23,12 +23,7 @@ def write_streams(cluster: Cluster, pod: Object, address: str, containers: Seque
     ports = sorted({port["containerPort"] for one in containers for port in one.spec.get("ports") or ()})
     forwards = [{"ports": [port], "target": {"address": loopback(address), "port": port}} for port in ports]
     logs = [
-        {
-            "containers": [one.name],
-            "logsFile": str(one.log),
-            "previousLogsFile": str(one.previous_log),
-            "follow": True,
-        }
+        {"containers": [one.name], "logsFile": str(one.log), "previousLogsFile": str(one.previous_log), "follow": True}
         for one in containers
     ]
     for kind, spec in zip(KINDS, ({"forwards": forwards}, {"logs": logs}), strict=True):

@@ -189,11 +189,7 @@ def check_form(template: Template, catalog: Catalog, settings: Settings) -> list
             if missing := [item for item in names if item not in offered]:
                 refuse((*place, "enum"), f"lacks {', '.join(missing)}", _ADD.get(name, "Add what is missing."))
             if extra := [str(item) for item in offered if item not in names]:
-                refuse(
-                    (*place, "enum"),
-                    f"offers {', '.join(extra)}, which the repository lacks",
-                    "Remove it.",
-                )
+                refuse((*place, "enum"), f"offers {', '.join(extra)}, which the repository lacks", "Remove it.")
     _check_models(template, catalog, refuse)
     _check_repository(template, settings, refuse)
     return problems

@@ -48,9 +48,7 @@ class Action:
 
 ACTIONS = {
     REQUEST: Action(
-        required=frozenset({"path", "method", "headers", "body"}),
-        optional=frozenset(),
-        outputs=frozenset({"body"}),
+        required=frozenset({"path", "method", "headers", "body"}), optional=frozenset(), outputs=frozenset({"body"})
     ),
     FETCH: Action(
         required=frozenset({"url", "targetPath", "values"}),
@@ -331,9 +329,7 @@ class _Definition:
                 head = ".".join(name.split(".")[: 2 if name.startswith("parameters.") else 4])
                 if head not in self.known:
                     self.refuse(
-                        place,
-                        f"{name} has no value at this point",
-                        f"Use one of {', '.join(sorted(self.known))}.",
+                        place, f"{name} has no value at this point", f"Use one of {', '.join(sorted(self.known))}."
                     )
 
     def _at(self, path: Path) -> Any:
