@@ -7,7 +7,8 @@ import pytest
 from neuroscale.cluster.command_lines import CommandLines
 from neuroscale.cluster.object_fields import part
 from neuroscale.kube.client import Object
-from neuroscale.smoke.expected_services import COST_LABELS, Service
+from neuroscale.manifests.objects import COST_LABELS
+from neuroscale.smoke.expected_services import Service
 from neuroscale.smoke.pytest_plugin import Notes
 from neuroscale.smoke.results import require
 

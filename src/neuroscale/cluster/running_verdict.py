@@ -42,36 +42,13 @@ from neuroscale.planning.startup import PROGRESS_DEADLINE
 from neuroscale.rendering import api_key
 
 _NO_FIELDS_OF_A_CONTAINER = (
-    "modelFormat",
-    "runtime",
-    "runtimeVersion",
-    "protocolVersion",
-    "storageUri",
-    "storage",
-    "confidential",
-    "args",
-    "name",
+    *("modelFormat", "runtime", "runtimeVersion", "protocolVersion"),
+    *("storageUri", "storage", "confidential", "args", "name"),
 )
 _NO_FIELDS_OF_A_POD = (
-    "annotations",
-    "autoScaling",
-    "batcher",
-    "canaryTrafficPercent",
-    "containerConcurrency",
-    "containers",
-    "deploymentStrategy",
-    "labels",
-    "logger",
-    "maxReplicas",
-    "minReplicas",
-    "model",
-    "name",
-    "scaleMetric",
-    "scaleMetricType",
-    "scaleTarget",
-    "storageContainerName",
-    "storageUris",
-    "timeout",
+    *("annotations", "autoScaling", "batcher", "canaryTrafficPercent", "containerConcurrency", "containers"),
+    *("deploymentStrategy", "labels", "logger", "maxReplicas", "minReplicas", "model", "name"),
+    *("scaleMetric", "scaleMetricType", "scaleTarget", "storageContainerName", "storageUris", "timeout"),
 )
 _STORAGE_URI = "internal.serving.kserve.io/storage-initializer-sourceuri"
 

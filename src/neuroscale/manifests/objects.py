@@ -20,6 +20,8 @@ SERVICE: Final = "serving.kserve.io/inferenceservice"
 ARCHITECTURE: Final = "model-architecture"
 RATIO: Final = "active-param-ratio"
 TOTAL: Final = "total-params"
+COST_LABELS: Final = (OWNER, COST_CENTER, ARCHITECTURE, RATIO, TOTAL)
+"""The labels of a service by which costs are attributed."""
 
 
 LARGEST_FILE = MIB  # bytes; etcd refuses larger objects by default (1.5 MiB a request)

@@ -23,8 +23,6 @@ from neuroscale.repo.snapshot import GitSnapshot, read_text
 from neuroscale.request.service_request import Request, load_request
 
 MANIFEST = "inferenceservice.yaml"
-COST_LABELS = (*("app.kubernetes.io/owner", "cost-center", "model-architecture", "active-param-ratio", "total-params"),)
-"""The labels by which costs are attributed."""
 
 
 @dataclass(frozen=True)

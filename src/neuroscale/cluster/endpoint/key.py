@@ -19,6 +19,7 @@ from neuroscale.core.errors import InputError
 from neuroscale.core.secret_text import SecretText, read_secret_file
 from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
+from neuroscale.manifests.objects import COST_CENTER, OWNER
 from neuroscale.rendering.api_key import ENTRY, VARIABLE, secret_name
 
 KEY_VARIABLE = "NEUROSCALE_API_KEY"
@@ -28,7 +29,7 @@ _BYTES = 32
 _SHORTEST, _LARGEST = 16, 4096
 _ALLOWED = re.compile(r"[\x21-\x7e]+")
 _SERVICE_KIND = ("serving.kserve.io/v1beta1", "InferenceService")
-_COPIED_LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/managed-by", "app.kubernetes.io/owner", "cost-center")
+_COPIED_LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/managed-by", OWNER, COST_CENTER)
 
 
 @dataclass(frozen=True)
