@@ -6,18 +6,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from neuroscale.accuracy.comparison import AIMS, FROM_HEADERS, Row
-from neuroscale.accuracy.reading import Cases
-from neuroscale.accuracy.summary import Summary, Tally
 
-from accuracy.comparison import AIMS, FROM_HEADERS, KINDS, Kind, Row, Summary, Tally, holds
-from accuracy.reading import Cases
+from accuracy.comparison import AIMS, FROM_HEADERS, KINDS, Kind, Row, Summary, Tally, compare, holds, summarize
+from accuracy.planner_answers import Planner
+from accuracy.reading import Cases, read_cases
 from neuroscale.catalog import load_catalog
 from neuroscale.cli import app
-from neuroscale.cli.options import JsonOption, RepositoryOption, plain_console, print_json
+from neuroscale.cli.options import JsonOption, RepositoryOption, print_json
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 from neuroscale.core.validation import suggest
-from neuroscale.forge.branches import holds
 from neuroscale.repo.layout import find_root
 from neuroscale.repo.snapshot import FolderSnapshot
 
@@ -94,25 +91,22 @@ def show_accuracy(
     repository: RepositoryOption = None,
 ) -> int:
     """Compare planning's figures with measured ones. Exit status 1: a figure misses its target."""
-    from neuroscale.accuracy.comparison import compare
-    from neuroscale.accuracy.planner_answers import Planner
-    from neuroscale.accuracy.reading import read_cases
-    from neuroscale.accuracy.summary import summarize
-
     kind = None if only is None else _kind(only)
     root = find_root(repository or Path.cwd())
     read = read_cases(cases or root / CASES)
     rows = compare(read, Planner(read, load_catalog(FolderSnapshot(root))), kind)
     if not rows:
         message = "no case has this figure" if kind else "no case is judged"
-        raise InputError.at(str(cases or CASES), kind or "", message, "Name another kind, or a folder of cases.")
+        raise InputError(Problem(str(cases or CASES), kind or "", message, "Name another kind, or a folder of cases."))
     summaries = summarize(rows)
     if as_json:
         print_json(as_mapping(read, rows, summaries))
     else:
+        from rich.console import Console
+
         from accuracy.view import print_accuracy
 
-        print_accuracy(read, rows, summaries, plain_console())
+        print_accuracy(read, rows, summaries, Console(highlight=False))
     return ExitStatus.PASSED if holds(rows) else ExitStatus.FINDINGS
 
 

@@ -65,16 +65,16 @@ def mutate_policies(
     """
     if write and (names or every > 1 or live):
         told = "renews the table of all policies, which needs every mutant and no cluster"
-        raise InputError.at("the command line", "--write", told, "Leave out the names, --one-in and --live.")
+        raise InputError(Problem("the command line", "--write", told, "Leave out the names, --one-in and --live."))
     if state and not live:
-        raise InputError.at("the command line", "--state", "names a platform to ask", "Add --live.")
+        raise InputError(Problem("the command line", "--state", "names a platform to ask", "Add --live."))
     snapshot = FolderSnapshot(find_root(repository or Path.cwd()))
     policies = load_policy_set(snapshot)
     known = [policy.name for policy in policies.policies]
     for name in names or ():
         if name not in known:
             fix = suggest(name, known)
-            raise InputError.at("the command line", "NAMES", f"{name!r} is not a policy of this repository", fix)
+            raise InputError(Problem("the command line", "NAMES", f"{name!r} is not a policy of this repository", fix))
     progress = Console(stderr=True, highlight=False, markup=False)
     if live:
         return _mutate_live(

@@ -10,9 +10,8 @@ from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import load_settings
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.errors import EndpointError
-from neuroscale.cluster.object_fields import part
 from neuroscale.core.errors import InputError, NeuroscaleError, Problem
-from neuroscale.core.validation import suggest
+from neuroscale.core.validation import part, suggest
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
 from neuroscale.planning.plan import Plan, load_plan
