@@ -829,6 +829,24 @@ def test_unknown_models_accelerators_and_versions_are_said_not_to_be_judged(know
     assert all("not-judged" in notices(None, value) for value in (dense(), experts()))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("version", "arguments"),
+    [
+        ("0.9.0", ("--max-model-len=131072",)),
+        ("0.10.2", ("--max-model-len=131072", "--enable-lora")),
+        # What 0.10 read as a longer context is an argument that the known parser lacks.
+        ("0.10.2", ("--max-model-len=200000", '--rope-scaling={"type": "yarn", "factor": 4.0}')),
+    ],
+)
+def test_what_only_an_old_release_knows_is_no_finding_and_not_judged(
+    knowledge: Knowledge, version: str, arguments: tuple[str, ...]
+) -> None:
+    old = dense(*arguments, image=f"vllm/vllm-openai:v{version}")
+    assert errors(knowledge, old) == {}
+    assert "not-judged" in notices(knowledge, old)
+    assert errors(knowledge, dense(arguments[0], image="vllm/vllm-openai:v0.18.0"))
+
+
 def test_a_product_of_nvidias_own_labels_names_the_accelerator(knowledge: Knowledge) -> None:
     assert found(knowledge, dense(nodes={"nvidia.com/gpu.product": "NVIDIA-L4"})) == ()
     a100 = dense("--max-model-len=131072", nodes={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"})
