@@ -31,7 +31,7 @@ def find_accelerator(pod: Pod, catalog: Catalog, usual: Sequence[str]) -> tuple[
     if len(pod.devices) > 1:
         raise ValueError(f"it asks for several kinds of devices: {', '.join(sorted(pod.devices))}")
     ((resource, amount),) = pod.devices.items()
-    known = [way for one in catalog.accelerators.values() for way in one.ways if way.resource == resource]
+    known = [way for card in catalog.accelerators.values() for way in card.ways if way.resource == resource]
     if not known:
         raise ValueError(f"no accelerator of the catalog has the resource {resource}")
     if amount != int(amount):
@@ -68,19 +68,19 @@ def doubles(catalog: Catalog) -> Iterator[Problem]:
 
 def _only(pod: Pod, known: Sequence[Accelerator], usual: Sequence[str], count: int) -> Accelerator:
     """The one accelerator that every node that the pod may run on has."""
-    keys = sorted({key for one in known for key in one.node_selector})
+    keys = sorted({key for card in known for key in card.node_selector})
     found: dict[str, Accelerator] = {}
     for labels in pod.nodes:
         if any(key in labels for key in keys):
             for node in _nodes(labels, keys):
-                found |= {one.name: one for one in _fitting(node, known)}
+                found |= {card.name: card for card in _fitting(node, known)}
         else:
-            found |= {one.name: one for one in known if one.name in usual}
+            found |= {card.name: card for card in known if card.name in usual}
     if len(found) > 1:
-        found = {name: one for name, one in found.items() if count in one.counts} or found
+        found = {name: card for name, card in found.items() if count in card.counts} or found
     if len(found) == 1:
         return next(iter(found.values()))
-    names = ", ".join(sorted(found or {one.name: one for one in known}))
+    names = ", ".join(sorted(found or {card.name: card for card in known}))
     hint = f"; a node selector with {' and '.join(keys)} would decide" if keys else ""
     raise ValueError(f"the nodes it selects may have any of {names}{hint}")
 
@@ -97,15 +97,15 @@ def _nodes(labels: Labels, keys: Sequence[str]) -> list[dict[str, str]]:
 
 def _fitting(node: dict[str, str], known: Sequence[Accelerator]) -> list[Accelerator]:
     """The accelerators whose labels the node has; if it has no accelerator's labels in full, the possible ones."""
-    whole = [one for one in known if one.node_selector.items() <= node.items()]
+    whole = [card for card in known if card.node_selector.items() <= node.items()]
     if whole:
-        most = max(len(one.node_selector) for one in whole)
-        return [one for one in whole if len(one.node_selector) == most]
+        most = max(len(card.node_selector) for card in whole)
+        return [card for card in whole if len(card.node_selector) == most]
     possible = [
-        one
-        for one in known
-        if one.node_selector.keys() & node.keys()
-        and all(node.get(key, value) == value for key, value in one.node_selector.items())
+        card
+        for card in known
+        if card.node_selector.keys() & node.keys()
+        and all(node.get(key, value) == value for key, value in card.node_selector.items())
     ]
     if not possible:
         selected = ", ".join(f"{key}={value}" for key, value in node.items())

@@ -39,8 +39,8 @@ def component_bounds(
 
     Without Knative the autoscaler's class decides, as in KServe's `createRawDefaultDeployment`
     (`reconcilers/deployment/deployment_reconciler.go`), `createHPA` (`reconcilers/hpa/hpa_reconciler.go`) and
-    `createKedaScaledObject` (`reconcilers/keda/keda_reconciler.go`): with `none` KServe writes minReplicas into the
-    Deployment and nothing scales it; with `external` it writes no number, so there is one pod until somebody else
+    `createKedaScaledObject` (`reconcilers/keda/keda_reconciler.go`). With `none` KServe writes minReplicas into the
+    Deployment and nothing scales it. With `external` it writes no number, so there is one pod until somebody else
     scales it, and neither minReplicas nor maxReplicas is a limit. Raises ValueError for a mode in which the pods are
     not the service's own, and for a class that KServe refuses.
     """

@@ -78,16 +78,16 @@ def read_workloads(objects: Iterable[Object], runtimes: Iterable[Object] = ()) -
     return Workloads(tuple(workloads), tuple(unpriced))
 
 
-def _priced(value: Object, found: Found) -> Workload | Unpriced:
+def _priced(value: Object, pods: Found) -> Workload | Unpriced:
     """Pods that a figure counts, or the reason why no figure does."""
-    subject = f"{subject_of(value)} {found.part}".strip()
-    if isinstance(found, UnknownPods):
-        return Unpriced(subject, found.reason, found.decisive, _content(value))
-    if found.bounds is None or found.passing:
-        return Unpriced(subject, found.passing, True, _content(value))
+    subject = f"{subject_of(value)} {pods.part}".strip()
+    if isinstance(pods, UnknownPods):
+        return Unpriced(subject, pods.reason, pods.decisive, _content(value))
+    if pods.bounds is None or pods.passing:
+        return Unpriced(subject, pods.passing, True, _content(value))
     try:
-        center = _center(labels_of(value)) or _center(found.labels)
-        return Workload(subject, namespace_of(value), center, found.pods(), found.bounds)
+        center = _center(labels_of(value)) or _center(pods.labels)
+        return Workload(subject, namespace_of(value), center, pods.pods(), pods.bounds)
     except ValueError as error:
         return Unpriced(subject, str(error), True, _content(value))
 

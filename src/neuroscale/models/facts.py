@@ -31,9 +31,9 @@ that keep a state."""
 TOWERS: tuple[Group, ...] = ("vision", "audio", "projector")
 
 Sharding = Literal["replicated", "split", "vocabulary", "kv_heads", "experts", "state_groups"]
-"""How vLLM lays a tensor over the ranks of tensor parallelism: whole on each, split evenly, by rows of the vocabulary
-(padded), by KV heads (replicated if there are fewer heads than ranks), by experts or their width, or by the groups
-of a Mamba-2 layer (a group on each rank where the ranks do not divide them)."""
+"""How vLLM lays a tensor over the ranks of tensor parallelism: whole on each, split evenly, or by padded rows of the
+vocabulary. Others go by KV heads (replicated if there are fewer heads than ranks), by experts or their width, or by the
+groups of a Mamba-2 layer (a group on each rank where the ranks do not divide them)."""
 
 Dtype = Literal["bfloat16", "float16", "float32"]
 

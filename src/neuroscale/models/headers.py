@@ -53,14 +53,14 @@ def folder_headers(folder: Path) -> list[Header] | None:
     names = _files(folder)
     if names is None:
         return None
-    found: dict[str, Header] = {}
+    headers: dict[str, Header] = {}
     for name in names:
         path = folder / name
         if not path.is_file():
             raise InputError(Problem(str(path), "", f"is not there, and {INDEX} names it", _FIX))
         for header in file_headers(path):
-            found.setdefault(header.name, header)
-    return list(found.values())
+            headers.setdefault(header.name, header)
+    return list(headers.values())
 
 
 def _files(folder: Path) -> list[str] | None:

@@ -20,28 +20,28 @@ def confidence(candidate: Candidate) -> Confidence:
     """How far the memory, the price and the speed rest on published or measured figures. It is at most the memory
     engine's (`planning/fit/confidence.py`), which `neuroscale fit` shows for the same command. Medium also: the weights
     are the files' bytes or counted, or a price or the speed is unknown."""
-    found = confidence_of(candidate.doubts)
+    level = confidence_of(candidate.doubts)
     known = candidate.weights_basis == "measured" and candidate.price is not None
-    return found if found != "high" or (known and candidate.speed.ttft_seconds is not None) else "medium"
+    return level if level != "high" or (known and candidate.speed.ttft_seconds is not None) else "medium"
 
 
 def risks(candidate: Candidate) -> tuple[str, ...]:
     """The reasons why a choice that works may still fail, each as a clause; empty for a sure choice."""
-    found = []
+    clauses = []
     if candidate.tight:
-        found.append(
+        clauses.append(
             f"it is tight ({candidate.memory.free:.2f} GiB free, and the estimate of the memory may be off by "
             f"{candidate.band_gib:.2f} GiB)"
         )
     if unknown := unknown_clauses(candidate.doubts):
-        found.append(f"its confidence is low ({'; '.join(unknown)})")
+        clauses.append(f"its confidence is low ({'; '.join(unknown)})")
     if device(candidate.accelerator).slice_of:
-        found.append("no start of vLLM on a slice of a card was measured")
+        clauses.append("no start of vLLM on a slice of a card was measured")
     if candidate.weights_basis != "measured":
-        found.append("nobody has measured what the model takes once loaded")
+        clauses.append("nobody has measured what the model takes once loaded")
     if candidate.speed.ttft_seconds is None:
-        found.append("its speed is not known")
-    return tuple(found)
+        clauses.append("its speed is not known")
+    return tuple(clauses)
 
 
 @dataclass(frozen=True)
@@ -101,15 +101,15 @@ def certainty_sentences(case: Case, choice: Choice) -> list[str]:
             f"A cheaper choice works, and is not sure: {_priced(choice.cheaper)}, because "
             f"{_joined(risks(choice.cheaper))}. {asks}, and a surer choice costs less than {factor} as much."
         ]
-    found = risks(choice.chosen)
-    if not found:
+    clauses = risks(choice.chosen)
+    if not clauses:
         return []
     if choice.surer is not None:
         return [
-            f"Not sure: {_joined(found)}. {asks}; the cheapest surer choice, {_priced(choice.surer)}, costs {factor} "
+            f"Not sure: {_joined(clauses)}. {asks}; the cheapest surer choice, {_priced(choice.surer)}, costs {factor} "
             "as much or more, so it is not taken."
         ]
-    return [f"Not sure: {_joined(found)}. {asks}, and no choice with a known price is surer."]
+    return [f"Not sure: {_joined(clauses)}. {asks}, and no choice with a known price is surer."]
 
 
 def _priced(candidate: Candidate) -> str:
@@ -144,7 +144,7 @@ def reasons(
     elif chosen.works and confidence(chosen) == "low":
         unknown = "; ".join(unknown_clauses(chosen.doubts))
         sentences.append(f"Tight: some figures are not known ({unknown}), so try it before you rely on it.")
-    sentences += [f"Tight: {one}." for one in short]
+    sentences += [f"Tight: {clause}." for clause in short]
     sentences += [
         f"Override: {override.field} is {override.value} (planned: {override.planned}) until "
         f"{override.expires.isoformat()}, because: {' '.join(override.reason.split())}"

@@ -54,17 +54,17 @@ def alternatives(case: Case, environments: Mapping[str, Environment]) -> tuple[A
     """The nearest choices that work, cheapest first: another accelerator, more of them, a quantised copy of the same
     model, a shorter prompt, more time for the first token. If none of them works: less of everything at once, or
     another of the `environments`."""
-    found = _without_overrides(case) + _same_family(case)
-    if not found:
-        found += _relaxed(case)
-    if not found or "max_model_len" not in case.overrides:
-        found += _shorter(case)
-    if not found:
-        found = _less_of_everything(case)
-    if not found:
-        found = _elsewhere(case, environments)
+    choices = _without_overrides(case) + _same_family(case)
+    if not choices:
+        choices += _relaxed(case)
+    if not choices or "max_model_len" not in case.overrides:
+        choices += _shorter(case)
+    if not choices:
+        choices = _less_of_everything(case)
+    if not choices:
+        choices = _elsewhere(case, environments)
     unique: dict[tuple[str, str, str, int], _Choice] = {}
-    for choice in found:
+    for choice in choices:
         candidate = choice.candidate
         unique.setdefault((choice.change, choice.model, candidate.accelerator.name, candidate.count), choice)
     ordered = sorted(unique.values(), key=lambda choice: (choice.candidate.rank, choice.change))[:_MOST]
@@ -97,12 +97,12 @@ def _without_overrides(case: Case) -> list[_Choice]:
                 cheapest.setdefault(candidate.accelerator.name, candidate)
         removed = [field for field in case.overrides if field not in remaining]
         chosen, *others = cheapest.values()
-        found = [_Choice(chosen, f"Remove {_overrides(removed)}: the plan is then {_on(chosen)}.", case.model.name)]
+        choices = [_Choice(chosen, f"Remove {_overrides(removed)}: the plan is then {_on(chosen)}.", case.model.name)]
         if not _HARDWARE & set(removed):
-            return found
+            return choices
         removed = [field for field in removed if field not in ("accelerator", "accelerator_count")]
         rest = f", and remove {_overrides(removed)}" if removed else ""
-        return found + [
+        return choices + [
             _Choice(
                 candidate,
                 f"Use {_on(candidate)}: override accelerator with {candidate.accelerator.name} and accelerator_count "
@@ -117,13 +117,13 @@ def _without_overrides(case: Case) -> list[_Choice]:
 def _same_family(case: Case) -> list[_Choice]:
     """Quantised copies of the same model (or the model that this one is a copy of), for the same request."""
     root = case.model.variant_of or case.model.name
-    found = []
+    choices = []
     for model in case.catalog.models.values():
         if model.name != case.model.name and root in (model.name, model.variant_of):
             best = _best(replace(case, model=model))
             if best is not None:
-                found.append(_Choice(best, f"Choose the model '{model.name}' on {_on(best)}.", model.name))
-    return found
+                choices.append(_Choice(best, f"Choose the model '{model.name}' on {_on(best)}.", model.name))
+    return choices
 
 
 def _shorter(case: Case) -> list[_Choice]:
@@ -191,14 +191,14 @@ def _less_of_everything(case: Case) -> list[_Choice]:
 
 def _elsewhere(case: Case, environments: Mapping[str, Environment]) -> list[_Choice]:
     """The request as it is, in another environment."""
-    found = []
+    choices = []
     for name, environment in environments.items():
         if name == case.environment_name:
             continue
         best = _best(replace(case, environment_name=name, environment=environment))
         if best is not None:
-            found.append(_Choice(best, f"Choose the environment '{name}', on {_on(best)}.", case.model.name))
-    return found
+            choices.append(_Choice(best, f"Choose the environment '{name}', on {_on(best)}.", case.model.name))
+    return choices
 
 
 def _on(candidate: Candidate) -> str:

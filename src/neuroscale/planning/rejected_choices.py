@@ -48,15 +48,18 @@ def fits_of(model: str, environment: str, catalog: Catalog, settings: Environmen
     )
     case = Case(request, entry, environment, settings, catalog, {})
     tried = candidates(case)
-    return [_of(name, case, [one for one in tried if one.accelerator.name == name]) for name in settings.accelerators]
+    return [
+        _of(name, case, [candidate for candidate in tried if candidate.accelerator.name == name])
+        for name in settings.accelerators
+    ]
 
 
 def _of(name: str, case: Case, tried: list[Candidate]) -> AcceleratorFit:
-    working = [one for one in tried if one.works]
+    working = [candidate for candidate in tried if candidate.works]
     if not working:
-        nearest = min(tried, key=lambda one: one.distance)
+        nearest = min(tried, key=lambda candidate: candidate.distance)
         return AcceleratorFit(name, 0, False, 0, case.max_model_len, nearest.failures[0].sentence)
-    best = min(working, key=lambda one: (one.count, one.tight, one.kv_cache_dtype != "auto"))
+    best = min(working, key=lambda candidate: (candidate.count, candidate.tight, candidate.kv_cache_dtype != "auto"))
     tight = best.tight or confidence(best) == "low"
     return AcceleratorFit(name, best.count, tight, best.capacity, case.max_model_len, "")
 

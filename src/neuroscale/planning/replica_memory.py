@@ -173,8 +173,8 @@ class HostMemory:
 
 def host_memory(model: ModelEntry, accelerator: Accelerator, count: int) -> HostMemory:
     """The host memory of a pod with `count` accelerators. Loading a 4-bit 26B-A4B of 16.44 GiB took 16.77 GiB of host
-    memory, and a limit of 16 GiB ended it at random: a quarter more than the weights, 8 GiB for the processes, and the
-    shared memory, in steps of 8 GiB. On a CPU it is all the memory that the catalog gives a pod."""
+    memory, and a limit of 16 GiB ended it at random. So it is a quarter more than the weights, 8 GiB for the processes,
+    and the shared memory, in steps of 8 GiB. On a CPU it is all the memory that the catalog gives a pod."""
     if accelerator.family == "cpu":
         return HostMemory(math.ceil(accelerator.memory_gib.value or 0.0), 1)
     shared = _PARALLEL_SHARED_MEMORY_GIB if count > 1 else _SHARED_MEMORY_GIB

@@ -1,7 +1,7 @@
 """Estimates how long a replica takes to start and to end, and how long probes let it load.
 
 Every figure is the slowest of several that others measured (settings and catalog name them), without a cache of
-compiled code: a probe that gives up too early restarts the load for ever, and one that gives up late costs little.
+compiled code. A probe that gives up too early restarts the load for ever, and one that gives up late costs little.
 
 A kubelet (Kubernetes 1.37, pkg/kubelet/prober/worker.go) makes the first probe at the first tick of its period that is
 `initialDelaySeconds` or more after the start. It ends the container at the failure that makes `failureThreshold` in a
@@ -29,7 +29,7 @@ PROGRESS_DEADLINE = 600
 
 BUSY_SECONDS = 60
 """How long a busy vLLM may leave /health unanswered. Preparing the largest image or video in the API server's process
-took 56, 46, 25 and 19 s (its own 'Multi-modal warmup' in public start-up logs of 0.19 to 0.25); while the engine
+took 56, 46, 25 and 19 s (its own 'Multi-modal warmup' in public start-up logs of 0.19 to 0.25). While the engine
 computes, /health is answered at once, since it only asks whether the engine lives."""
 
 DRAIN_SECONDS = 15

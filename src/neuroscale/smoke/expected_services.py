@@ -74,7 +74,7 @@ class Target:
 
     def service(self, name: str) -> Service:
         """The service of this name. Raises KeyError if there is none."""
-        return {one.name: one for one in self.services}[name]
+        return {service.name: service for service in self.services}[name]
 
 
 def load_target(root: Path, environment: str, revision: str, service: str = "", fetch: str = "git fetch") -> Target:

@@ -87,7 +87,7 @@ class Report:
     def status(self) -> ExitStatus:
         """Passed only if every check ran and passed, or had nothing to check. Untrusted outranks findings if the run as
         a whole is in doubt. A failed check counts as a finding even if another check could not decide."""
-        outcomes = {one.outcome for one in self.checks}
+        outcomes = {check.outcome for check in self.checks}
         if self.problems or not outcomes & {"passed", "failed"}:
             return ExitStatus.UNTRUSTED
         if "failed" in outcomes:
@@ -101,7 +101,7 @@ class Report:
 
     def count(self, outcome: Outcome) -> int:
         """How many checks ended with this outcome."""
-        return sum(one.outcome == outcome for one in self.checks)
+        return sum(check.outcome == outcome for check in self.checks)
 
 
 def settled(checks: list[Result], services: tuple[str, ...]) -> tuple[tuple[Result, ...], tuple[str, ...]]:
@@ -134,7 +134,7 @@ def to_json(report: Report) -> str:
         "started": report.started,
         "seconds": round(report.seconds, 3),
         "problems": list(report.problems),
-        "checks": [asdict(one) for one in report.checks],
+        "checks": [asdict(check) for check in report.checks],
     }
     return json_text(found) + "\n"
 
@@ -157,7 +157,7 @@ _TAGS: dict[Outcome, Tag] = {"failed": "failure", "error": "error", "skipped": "
 
 def headline(report: Report) -> str:
     """The result in one sentence."""
-    counts = ", ".join(f"{report.count(one)} {_WORDS[one].lower()}" for one in OUTCOMES if report.count(one))
+    counts = ", ".join(f"{report.count(each)} {_WORDS[each].lower()}" for each in OUTCOMES if report.count(each))
     what = {ExitStatus.PASSED: "The smoke tests passed", ExitStatus.FINDINGS: "The smoke tests failed"}.get(
         report.status, "The smoke tests cannot be trusted"
     )
@@ -166,11 +166,11 @@ def headline(report: Report) -> str:
     )
 
 
-def line(one: Result) -> str:
+def line(check: Result) -> str:
     """One check as it ends, for a terminal."""
-    place = f"{one.service}: " if one.service else ""
-    told = f": {one.message}" if one.message else ""
-    return terminal(f"{_WORDS[one.outcome]:<13}  {place}{one.title}{told}", 600)
+    place = f"{check.service}: " if check.service else ""
+    told = f": {check.message}" if check.message else ""
+    return terminal(f"{_WORDS[check.outcome]:<13}  {place}{check.title}{told}", 600)
 
 
 def print_table(report: Report, console: Console) -> None:
@@ -178,18 +178,18 @@ def print_table(report: Report, console: Console) -> None:
     table = Table(box=None, pad_edge=False, header_style="")
     for name in ("service", "check", "result", "seconds"):
         table.add_column(name, no_wrap=name != "service", justify="right" if name == "seconds" else "left")
-    for one in report.checks:
-        result = Text(_WORDS[one.outcome], style=_COLOURS[one.outcome])
-        if one.outcome == "skipped" and one.needs:
-            result.append(f": {terminal(one.needs)} failed")
-        table.add_row(Text(terminal(one.service or "-")), Text(terminal(one.check)), result, f"{one.seconds:.2f}")
+    for check in report.checks:
+        result = Text(_WORDS[check.outcome], style=_COLOURS[check.outcome])
+        if check.outcome == "skipped" and check.needs:
+            result.append(f": {terminal(check.needs)} failed")
+        table.add_row(Text(terminal(check.service or "-")), Text(terminal(check.check)), result, f"{check.seconds:.2f}")
     console.print(table)
-    for one in report.checks:
-        if one.outcome != "passed" and not (one.outcome == "skipped" and one.needs):
-            place = f"{one.service}/{one.check}" if one.service else one.check
-            console.print(Text(f"\n{terminal(place)}: {_WORDS[one.outcome]}: {terminal(one.message, 2000)}"))
-            if one.next:
-                console.print(Text(f"  next: {terminal(one.next, 2000)}"))
+    for check in report.checks:
+        if check.outcome != "passed" and not (check.outcome == "skipped" and check.needs):
+            place = f"{check.service}/{check.check}" if check.service else check.check
+            console.print(Text(f"\n{terminal(place)}: {_WORDS[check.outcome]}: {terminal(check.message, 2000)}"))
+            if check.next:
+                console.print(Text(f"  next: {terminal(check.next, 2000)}"))
     for problem in report.problems:
         console.print(Text(f"\nThe run cannot be trusted: {terminal(problem, 4000)}"))
     console.print(Text(f"\n{terminal(headline(report))}"))
@@ -199,27 +199,27 @@ def to_markdown(report: Report) -> str:
     """For a comment or a workflow's summary: the result first, then what failed, then the table."""
     rows = [f"**{markdown(headline(report))}**", ""]
     rows += [f"- The run cannot be trusted: {markdown(problem)}" for problem in report.problems]
-    for one in report.checks:
-        if one.outcome in ("failed", "error"):
-            place = f"{one.service}: {one.title}" if one.service else one.title
-            rows.append(f"- **{markdown(place)}** ({_WORDS[one.outcome].lower()}): {markdown(one.message, 1000)}")
-            rows += [f"  Next: {markdown(one.next)}"] if one.next else []
+    for check in report.checks:
+        if check.outcome in ("failed", "error"):
+            place = f"{check.service}: {check.title}" if check.service else check.title
+            rows.append(f"- **{markdown(place)}** ({_WORDS[check.outcome].lower()}): {markdown(check.message, 1000)}")
+            rows += [f"  Next: {markdown(check.next)}"] if check.next else []
     rows += ["", "| Service | Check | Result | Seconds | Seen |", "| --- | --- | --- | ---: | --- |"]
-    for one in report.checks:
-        cells = (one.service or "-", one.title, _WORDS[one.outcome])
-        told = markdown_cell(one.message)
-        rows.append(f"| {' | '.join(markdown_cell(cell) for cell in cells)} | {one.seconds:.2f} | {told} |")
+    for check in report.checks:
+        cells = (check.service or "-", check.title, _WORDS[check.outcome])
+        told = markdown_cell(check.message)
+        rows.append(f"| {' | '.join(markdown_cell(cell) for cell in cells)} | {check.seconds:.2f} | {told} |")
     return "\n".join(rows) + "\n"
 
 
 def to_junit(report: Report) -> str:
     """One suite for each service. A run that did not pass has a failure; a run that cannot be trusted has an error."""
     suites: dict[str, Suite] = {}
-    for one in report.checks:
-        name = one.service or report.environment
+    for check in report.checks:
+        name = check.service or report.environment
         suite = suites.setdefault(name, Suite(name))
-        suite.cases.append(_case(one, name))
-        suite.seconds += round(one.seconds, 3)
+        suite.cases.append(_case(check, name))
+        suite.seconds += round(check.seconds, 3)
     if report.problems:
         told = "\n".join(report.problems)
         own = suites.setdefault("the run", Suite("the run"))
@@ -227,10 +227,10 @@ def to_junit(report: Report) -> str:
     return junit_file("neuroscale smoke", list(suites.values()), report.seconds)
 
 
-def _case(one: Result, suite: str) -> Case:
-    name, classname = one_line(f"{one.check}: {one.title}", 500), f"smoke.{one_line(suite)}"
-    tag = _TAGS.get(one.outcome, "")
+def _case(check: Result, suite: str) -> Case:
+    name, classname = one_line(f"{check.check}: {check.title}", 500), f"smoke.{one_line(suite)}"
+    tag = _TAGS.get(check.outcome, "")
     if not tag:
-        return Case(name, classname, one.seconds, output=one.message)
-    text = f"{one.message}\nNext: {one.next}" if one.next else one.message
-    return Case(name, classname, one.seconds, tag, one.message, text=text)
+        return Case(name, classname, check.seconds, output=check.message)
+    text = f"{check.message}\nNext: {check.next}" if check.next else check.message
+    return Case(name, classname, check.seconds, tag, check.message, text=text)

@@ -68,14 +68,14 @@ class Spec:
 
 def read_spec() -> Spec:
     """The spec in the file that the environment names. Raises KeyError if the variable is not set."""
-    found = json.loads(Path(os.environ[VARIABLE]).read_text(encoding="utf-8"))
-    own = found["own_options"]
+    record = json.loads(Path(os.environ[VARIABLE]).read_text(encoding="utf-8"))
+    own = record["own_options"]
     return Spec(
         **{
-            **found,
-            "services": tuple(found["services"]),
+            **record,
+            "services": tuple(record["services"]),
             "own_options": own if own is None else tuple(own),
-            "connect_to": tuple(found["connect_to"]),
+            "connect_to": tuple(record["connect_to"]),
         }
     )
 
@@ -128,21 +128,21 @@ class _Journal:
 
     def read(self, line: bytes) -> None:
         try:
-            found = json.loads(line)
-            kind = found.pop("kind")
+            record = json.loads(line)
+            kind = record.pop("kind")
             if kind == "collected":
-                self.collected = [(str(service), str(check), str(title)) for service, check, title in found["checks"]]
+                self.collected = [(str(service), str(check), str(title)) for service, check, title in record["checks"]]
             elif kind == "problem":
-                self.problems.append(str(found["message"]))
+                self.problems.append(str(record["message"]))
             elif kind == "finished":
-                self._exit = int(found["exit"])
+                self._exit = int(record["exit"])
             elif kind == "result":
-                self.results.append(from_record(found))
+                self.results.append(from_record(record))
         except (ValueError, KeyError, TypeError, AttributeError):
             self.problems.append("a result cannot be read")
             return
         if kind in ("started", "result"):
-            self._tell(kind, found)
+            self._tell(kind, record)
 
     def told(self, code: int, log: str) -> tuple[str, ...]:
         """Why the run cannot be trusted; empty if it can."""

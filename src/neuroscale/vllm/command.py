@@ -280,8 +280,8 @@ class _Filling:
         """The word with its references replaced, as far as they are known."""
         unknown: list[str] = []
 
-        def value(found: re.Match[str]) -> str:
-            name = found[1]
+        def value(match: re.Match[str]) -> str:
+            name = match[1]
             if name is None:
                 return "$"
             if name in known:
@@ -291,7 +291,7 @@ class _Filling:
                 unknown.append(f"references make more than {_MOST_FILLED} characters of it")
             elif name in hidden or "" in hidden:
                 unknown.append(hidden.get(name) or hidden[""])
-            return found[0]
+            return match[0]
 
         # A shell's own `$(command)` looks the same and stays as it stands.
         text = _REFERENCE.sub(value, word.text)

@@ -72,13 +72,13 @@ def is_one_of(schema: Mapping[str, Any], value: Any) -> bool:
     """Whether a value is listed; with `any_case` in the schema, capital letters do not matter."""
     if isinstance(value, str) and schema.get("any_case"):
         value = value.lower()
-    return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in schema["enum"])
+    return any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in schema["enum"])
 
 
 def _one_of(schema: Mapping[str, Any], value: Any, name: str) -> str:
     if is_one_of(schema, value):
         return ""
-    return f"{name} is {_short(value)}, not one of {', '.join(str(one) for one in schema['enum'])}"
+    return f"{name} is {_short(value)}, not one of {', '.join(str(choice) for choice in schema['enum'])}"
 
 
 def _items(schema: Mapping[str, Any], value: list[Any], place: str) -> str:

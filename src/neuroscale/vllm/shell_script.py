@@ -84,8 +84,8 @@ class _Reader:
         if kind == "command":
             self._command(node, more)
         elif kind in ("variable_assignment", "variable_assignments"):
-            for one in node.named_children if kind.endswith("s") else [node]:
-                self._assign(one)
+            for child in node.named_children if kind.endswith("s") else [node]:
+                self._assign(child)
         elif kind == "declaration_command":
             self._declare(node)
         elif kind == "list":
@@ -93,8 +93,8 @@ class _Reader:
         elif kind == "pipeline":
             self._apart(node.named_children)
         elif kind == "negated_command":
-            for one in node.named_children:
-                self._statement(one)
+            for child in node.named_children:
+                self._statement(child)
         elif kind == "redirected_statement":
             self._redirected(node)
         elif kind in _PARTS:
@@ -154,15 +154,15 @@ class _Reader:
 
     def _forget(self, node: Node) -> None:
         """Makes the variables that a statement sets unknown after it."""
-        for one in all_nodes(node):
-            if one.type in ("variable_name", "word", "raw_string", "string", "number"):
-                name = text_of(one).strip("'\"").partition("=")[0]
+        for child in all_nodes(node):
+            if child.type in ("variable_name", "word", "raw_string", "string", "number"):
+                name = text_of(child).strip("'\"").partition("=")[0]
                 if _NAME.fullmatch(name):
                     self.state.forget(name)
-            if one.type == "command_name":
-                if text_of(one) in (".", "source", "eval"):
+            if child.type == "command_name":
+                if text_of(child) in (".", "source", "eval"):
                     self.state.forget_everything()
-                if text_of(one) in ("set", "shift"):
+                if text_of(child) in ("set", "shift"):
                     self.state.positional = [Value("$@", "its script sets its arguments where a condition holds")]
 
     def _declare(self, node: Node) -> None:
@@ -281,7 +281,7 @@ class _Reader:
 
     def _shift(self, words: Sequence[Value]) -> None:
         count = words[0].text if words else "1"
-        sure = count.isdigit() and not any(one.unknown for one in (*words, *self.state.positional))
+        sure = count.isdigit() and not any(word.unknown for word in (*words, *self.state.positional))
         if sure:
             self.state.positional = self.state.positional[int(count) :]
         else:

@@ -31,9 +31,9 @@ RTX 3090 has 23.3 of 23.6 to 24 GiB free on a host without a desktop (syv-ai/qwe
 SHARED_USED = (0.048, 0.083, 0.17)
 """The part of a memory shared by host and accelerator that the system and other programs hold when vLLM starts: the
 least, the common and the largest known part. On a GB10 5.8 of 121.7 GiB are in use as the kernel counts
-(unslothai/unsloth#10705), 9.97 of 119.63 when vLLM asked (0.92 of it failed), and 19.5 to 20.8 of 121.69 on four hosts,
-headless and with the page cache dropped (MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#47). Since 0.13, vLLM asks the
-kernel for the available memory (utils/mem_utils.py); before, the page cache counted as used, too."""
+(unslothai/unsloth#10705), and 9.97 of 119.63 when vLLM asked (0.92 of it failed). They are 19.5 to 20.8 of 121.69 on
+four hosts, headless and with the page cache dropped (MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#47). Since 0.13, vLLM
+asks the kernel for the available memory (utils/mem_utils.py); before, the page cache counted as used, too."""
 
 _SHOWN_GIB, _SHOWN_OF_MEMORY = 0.87, 0.027
 """GiB, and part of the memory, that are not free on a card with a desktop. Under WSL2 30.12 of 31.84 GiB are free on an

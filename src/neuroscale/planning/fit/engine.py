@@ -247,28 +247,28 @@ def too_much(
         short = arguments.kv_cache_memory_bytes + taken + device.held_bytes - device.memory_bytes
         if short <= 0:
             return []
-        told = (
+        sentence = (
             f"A KV cache of {arguments.kv_cache_memory_bytes / GIB:.2f} GiB beside {taken / GIB:.2f} GiB of weights "
             f"and overhead is {short / GIB:.2f} GiB more than is free: vLLM runs out of memory while it starts."
         )
-        return [Lack(short, told)]
+        return [Lack(short, sentence)]
     if device.family == "cpu":
         return []
     outside = outside_bytes(device, usable)
     if outside < 0:
-        told = (
+        sentence = (
             f"--gpu-memory-utilization={resolved.utilization:g} of {device.memory_gib:.2f} GiB is more than is free "
             f"when vLLM starts: about {device.held_bytes / GIB:.1f} GiB are held by {_holders(device)}."
         )
         # The memory is never free as a whole: vLLM's own process holds some of it when it asks.
-        return [Lack(-outside if resolved.utilization < 1 else math.inf, told)]
+        return [Lack(-outside if resolved.utilization < 1 else math.inf, sentence)]
     later = sum(beside.later.values())
     if later > outside:
-        told = (
+        sentence = (
             f"The {' and the '.join(beside.later)} take {later / GIB:.2f} GiB after the cache has its share, and "
             f"{max(outside, 0) / GIB:.2f} GiB are left outside it: vLLM runs out of memory while it starts."
         )
-        return [Lack(later - outside, told)]
+        return [Lack(later - outside, sentence)]
     return []
 
 
@@ -289,11 +289,11 @@ def too_few_states(resolved: Resolved, blocks: Pool | None, available: int, does
     if blocks is None or spare >= 0 or not (held := blocks.num_blocks(available)):
         return []
     surely = max(blocks.num_blocks(available - round(off * GIB)), 1)
-    told = (
+    sentence = (
         f"--max-num-seqs={resolved.max_num_seqs} is more than the {held} blocks that hold states: vLLM captures CUDA "
         f"graphs for a state of each request. Write --max-num-seqs={surely} or less."
     )
-    return [Lack(-spare if off else math.inf, told)]
+    return [Lack(-spare if off else math.inf, sentence)]
 
 
 def too_little(arguments: EngineArguments, resolved: Resolved, request: int, room: int) -> list[Lack]:
@@ -302,12 +302,12 @@ def too_little(arguments: EngineArguments, resolved: Resolved, request: int, roo
         return []
     blocks = arguments.num_gpu_blocks_override
     named = "" if blocks is None else f" of --num-gpu-blocks-override={blocks}"
-    told = (
+    sentence = (
         f"One request of {resolved.max_model_len:,} tokens needs {request / GIB:.2f} GiB of KV cache, and the "
         f"cache{named} has {max(room, 0) / GIB:.2f} GiB."
     )
     # A size that the command sets is not an estimate, so the lack is sure.
-    return [Lack(math.inf, told)]
+    return [Lack(math.inf, sentence)]
 
 
 def _holders(device: Device) -> str:

@@ -226,8 +226,8 @@ def _activations(facts: ModelFacts, arguments: EngineArguments, resolved: Resolv
 
 def _encoder(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> tuple[float, float]:
     """Values that images hold in vLLM's profiling run while the language model is tried, and those that its tower held
-    before: the embeddings of a step, and their copies in the input; or, for a tower of any resolution, its own need for
-    its largest image or video, and the output."""
+    before. They are the embeddings of a step, and their copies in the input. For a tower of any resolution, they are
+    its own need for its largest image or video, and the output."""
     vision = loads_vision(facts, arguments)
     if not facts.multimodal or not (vision or (loads_audio(arguments) and "audio" in facts.weight_bytes)):
         return 0.0, 0.0

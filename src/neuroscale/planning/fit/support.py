@@ -22,50 +22,50 @@ _WITHOUT_STAGES = frozenset({"Mamba2ForCausalLM", "Zamba2ForCausalLM"})
 def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, resolved: Resolved) -> list[str]:
     """The reasons why vLLM would not start with these arguments with any memory, each as a complete sentence."""
     ranks = arguments.tensor_parallel_size
-    found = []
+    reasons = []
     if facts.config is not None and facts.config.get("speculators_model_type"):
-        found.append(
+        reasons.append(
             f"{facts.name} guesses tokens for another model (speculators_model_type): vLLM serves that model in its "
             "place. Plan the model that its speculators_config.verifier names."
         )
     if facts.heads % ranks:
-        found.append(f"The {facts.heads} attention heads of {facts.name} cannot be split over {ranks} ranks.")
-    found += _kv_heads(facts, facts.name, ranks)
-    found += _draft(facts, arguments)
+        reasons.append(f"The {facts.heads} attention heads of {facts.name} cannot be split over {ranks} ranks.")
+    reasons += _kv_heads(facts, facts.name, ranks)
+    reasons += _draft(facts, arguments)
     if lacking := no_kernels(facts, device):
-        found.append(lacking)
+        reasons.append(lacking)
     if has_indexer(facts) and resolved.block_size % SPARSE_BLOCK:
-        found.append(f"--block-size={resolved.block_size} is not a multiple of {SPARSE_BLOCK}, which indexers need.")
-    found += _compressed(facts, arguments, resolved)
-    found += _states(facts, arguments)
+        reasons.append(f"--block-size={resolved.block_size} is not a multiple of {SPARSE_BLOCK}, which indexers need.")
+    reasons += _compressed(facts, arguments, resolved)
+    reasons += _states(facts, arguments)
     if arguments.pipeline_parallel_size > 1 and _WITHOUT_STAGES & set(facts.architectures):
-        found.append(f"vLLM cannot deal the layers of {facts.name} ({facts.model_type}) to several stages.")
+        reasons.append(f"vLLM cannot deal the layers of {facts.name} ({facts.model_type}) to several stages.")
     elif arguments.pipeline_parallel_size > facts.num_layers:
-        found.append(
+        reasons.append(
             f"The {facts.num_layers} layers of {facts.name} cannot be dealt to {arguments.pipeline_parallel_size} "
             "stages."
         )
-    found += _spread(facts, arguments)
-    found += _shared_context(facts, arguments, resolved)
+    reasons += _spread(facts, arguments)
+    reasons += _shared_context(facts, arguments, resolved)
     if arguments.data_parallel_size > 1 and facts.experts and facts.model_type.startswith("gemma4"):
-        found.append(
+        reasons.append(
             "Mixtures of experts of Gemma 4 crash under data parallelism (vllm-project/vllm#38999): serve more "
             "replicas instead."
         )
     if resolved.max_num_batched_tokens < resolved.max_num_seqs:
-        found.append(
+        reasons.append(
             f"--max-num-batched-tokens ({resolved.max_num_batched_tokens}) is less than --max-num-seqs "
             f"({resolved.max_num_seqs})."
         )
     said = arguments.max_num_batched_tokens
     if said is not None and said < VIDEO_TOKENS and looks_both_ways(facts, arguments):
-        found.append(
+        reasons.append(
             f"A video takes up to {VIDEO_TOKENS:,} tokens, which {facts.name} computes in one step: "
             f"--max-num-batched-tokens={said} is less."
         )
     if resolved.kv_cache_dtype.startswith("fp8") and "fp8" not in device.kv_cache_dtypes:
-        found.append(f"{device.title} cannot keep its KV cache as fp8.")
-    return found
+        reasons.append(f"{device.title} cannot keep its KV cache as fp8.")
+    return reasons
 
 
 def _kv_heads(facts: ModelFacts, name: str, ranks: int) -> list[str]:
@@ -78,60 +78,62 @@ def _kv_heads(facts: ModelFacts, name: str, ranks: int) -> list[str]:
 
 def _draft(facts: ModelFacts, arguments: EngineArguments) -> list[str]:
     """The reasons why vLLM refuses the draft model or head beside the model."""
-    draft, ranks, found = facts.draft, arguments.tensor_parallel_size, []
+    draft, ranks, reasons = facts.draft, arguments.tensor_parallel_size, []
     if draft is None:
         return []
     if draft_method(arguments) == "draft_model" and draft.vocab_size != facts.vocab_size:
-        found.append(
+        reasons.append(
             f"The draft model {draft.name} has a vocabulary of {draft.vocab_size:,} tokens, and {facts.name} one of "
             f"{facts.vocab_size:,}: vLLM needs equally many."
         )
     if draft.heads % ranks:
-        found.append(f"The {draft.heads} attention heads of the draft {draft.name} cannot be split over {ranks} ranks.")
-    return found + _kv_heads(draft, f"the draft {draft.name}", ranks)
+        reasons.append(
+            f"The {draft.heads} attention heads of the draft {draft.name} cannot be split over {ranks} ranks."
+        )
+    return reasons + _kv_heads(draft, f"the draft {draft.name}", ranks)
 
 
 def _compressed(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> list[str]:
     """The arguments that attention over compressed tokens does not allow."""
     if not is_compressed(facts):
         return []
-    ranks, found = arguments.tensor_parallel_size, []
+    ranks, reasons = arguments.tensor_parallel_size, []
     groups = int((facts.config or {}).get("o_groups") or 1)
     if groups % ranks:
-        found.append(f"The {groups} output groups of {facts.name} cannot be split over {ranks} ranks.")
+        reasons.append(f"The {groups} output groups of {facts.name} cannot be split over {ranks} ranks.")
     if resolved.block_size != COMPRESSED_BLOCK:
-        found.append(f"--block-size={resolved.block_size} cannot serve {facts.name}, which needs {COMPRESSED_BLOCK}.")
+        reasons.append(f"--block-size={resolved.block_size} cannot serve {facts.name}, which needs {COMPRESSED_BLOCK}.")
     if arguments.kv_cache_dtype != "auto" and not arguments.kv_cache_dtype.startswith("fp8"):
-        found.append(f"--kv-cache-dtype={arguments.kv_cache_dtype} cannot serve {facts.name}: its cache has 8 bits.")
+        reasons.append(f"--kv-cache-dtype={arguments.kv_cache_dtype} cannot serve {facts.name}: its cache has 8 bits.")
     if arguments.decode_context_parallel_size > 1:
-        found.append(f"--decode-context-parallel-size cannot share the compressed tokens of {facts.name}.")
-    return found
+        reasons.append(f"--decode-context-parallel-size cannot share the compressed tokens of {facts.name}.")
+    return reasons
 
 
 def _states(facts: ModelFacts, arguments: EngineArguments) -> list[str]:
     """The arguments that layers with a state do not allow."""
-    ranks, found = arguments.tensor_parallel_size, []
+    ranks, reasons = arguments.tensor_parallel_size, []
     for state in facts.states:
         if what := undivided(state, ranks):
-            found.append(f"The {what} of {facts.name} cannot be split over {ranks} ranks.")
+            reasons.append(f"The {what} of {facts.name} cannot be split over {ranks} ranks.")
     if arguments.mamba_ssm_cache_dtype == "float16" and any(state.kind == "kimi_delta" for state in facts.states):
-        found.append(f"--mamba-ssm-cache-dtype=float16 cannot serve {facts.name}, whose states are float32.")
+        reasons.append(f"--mamba-ssm-cache-dtype=float16 cannot serve {facts.name}, whose states are float32.")
     if facts.states and arguments.disable_hybrid_kv_cache_manager and facts.cache:
-        found.append(
+        reasons.append(
             f"--disable-hybrid-kv-cache-manager cannot serve {facts.name}: its states and its KV cache need that "
             "manager."
         )
     if facts.states and arguments.decode_context_parallel_size > 1:
-        found.append(
+        reasons.append(
             f"--decode-context-parallel-size={arguments.decode_context_parallel_size} cannot share the states that "
             f"layers of {facts.name} keep."
         )
     if facts.states and arguments.enable_chunked_prefill is False and prefix_caching(facts, arguments):
-        found.append(
+        reasons.append(
             f"--no-enable-chunked-prefill cannot serve {facts.name} with prefix caching, which keeps states at the "
             "ends of blocks: add --no-enable-prefix-caching."
         )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(reasons))
 
 
 def too_long(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> list[str]:
@@ -160,17 +162,17 @@ def _shared_context(facts: ModelFacts, arguments: EngineArguments, resolved: Res
     if shards <= 1:
         return []
     named = f"--decode-context-parallel-size={shards}"
-    found = []
+    reasons = []
     if arguments.prefill_context_parallel_size == 1 and ranks % shards:
-        found.append(f"{named} does not divide the {ranks} ranks of tensor parallelism.")
+        reasons.append(f"{named} does not divide the {ranks} ranks of tensor parallelism.")
     if resolved.hybrid and any(layers.window is not None for layers in facts.cache):
-        found.append(f"{named} cannot share the windows that layers of {facts.name} keep.")
+        reasons.append(f"{named} cannot share the windows that layers of {facts.name} keep.")
     heads = facts.kv_heads
     if any(not layers.on_every_rank for layers in facts.cache) and (
         shards * heads > ranks or facts.heads // heads % shards
     ):
-        found.append(
+        reasons.append(
             f"{named} needs {shards} ranks of tensor parallelism for each of the {heads} KV heads of {facts.name}, and "
             f"must divide the {facts.heads // heads} heads that read one."
         )
-    return found
+    return reasons

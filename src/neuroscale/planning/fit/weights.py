@@ -53,7 +53,7 @@ def loads(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments) -> bool
         return loads_audio(arguments)
     if tensor.group != "projector":
         return True
-    groups = {one.group for one in facts.tensors}
+    groups = {each.group for each in facts.tensors}
     sound = "audio" in tensor.name or "vision" not in groups
     return loads_audio(arguments) if sound else loads_vision(facts, arguments)
 
@@ -62,7 +62,7 @@ VOCABULARY_STEP = 64
 """vLLM pads the vocabulary to a multiple of this before it splits it (vocab_parallel_embedding.py)."""
 
 _MARLIN_INNER, _MARLIN_HIDDEN = 128, 256
-"""mxfp4 experts are padded to multiples of these for vLLM's kernels (layers/quantization/mxfp4.py): gpt-oss-20b takes
+"""mxfp4 experts are padded to multiples of these for vLLM's kernels (layers/quantization/mxfp4.py). gpt-oss-20b takes
 13.7 GiB of 12.8 in its files on an A100 and a GB10, gpt-oss-120b 65.9 of 60.8 on an H100 and 17.2 of 15.2 on each of
 four A100."""
 
@@ -174,7 +174,7 @@ _NO_PREDICTING = Unplanned(
 def uncounted(facts: ModelFacts, arguments: EngineArguments) -> tuple[Unplanned, ...]:
     """The arguments of which a plan does not count a part, for this model."""
     if facts.draft is not None:
-        return tuple(one for one in arguments.unplanned if one.dest not in GUESSING)
+        return tuple(part for part in arguments.unplanned if part.dest not in GUESSING)
     if not predicts(arguments) or facts.predicting or _NO_PREDICTING in arguments.unplanned:
         return arguments.unplanned
     return (*arguments.unplanned, _NO_PREDICTING)
