@@ -234,28 +234,23 @@ def judge_candidate(
         close = replica_memory.close(accelerator, needed, server.band_gib(at_once))
         failures.append(_too_small(case, accelerator, count, needed, held, server.beyond(held, at_once), close))
     elif replicas.min > case.environment.max_replicas:
-        failures.append(
-            Failure(
-                "replicas",
-                f"Serving {plainly_counted(request.concurrent_users, 'user')} at once takes "
-                f"{plainly_counted(replicas.min, 'replica')} of {count} x {accelerator.title} "
-                f"({plainly_counted(usual, 'user')} each); the environment allows {case.environment.max_replicas}.",
-            )
+        sentence = (
+            f"Serving {plainly_counted(request.concurrent_users, 'user')} at once takes "
+            f"{plainly_counted(replicas.min, 'replica')} of {count} x {accelerator.title} "
+            f"({plainly_counted(usual, 'user')} each); the environment allows {case.environment.max_replicas}."
         )
+        failures.append(Failure("replicas", sentence))
     if replicas.max < replicas.min:
-        failures.append(
-            Failure("replicas", f"At most {replicas.max} replicas are allowed, and {replicas.min} are needed.")
-        )
+        sentence = f"At most {replicas.max} replicas are allowed, and {replicas.min} are needed."
+        failures.append(Failure("replicas", sentence))
     pace = speed(model, accelerator, count, request.longest_prompt_tokens, tokens)
     if pace.ttft_seconds is not None and pace.ttft_seconds > request.p95_ttft_seconds:
-        failures.append(
-            Failure(
-                "speed",
-                f"The first token of a prompt of {request.longest_prompt_tokens} tokens takes about "
-                f"{pace.ttft_seconds:g} s on {count} x {accelerator.title}, and {request.p95_ttft_seconds:g} s are "
-                "asked for.",
-            )
+        sentence = (
+            f"The first token of a prompt of {request.longest_prompt_tokens} tokens takes about "
+            f"{pace.ttft_seconds:g} s on {count} x {accelerator.title}, and {request.p95_ttft_seconds:g} s are "
+            "asked for."
         )
+        failures.append(Failure("speed", sentence))
     resources = pod_resources(case, accelerator, count)
     return Candidate(
         accelerator=accelerator,

@@ -13,8 +13,8 @@ from neuroscale.catalog.settings import Environment, Settings, check_settings
 from neuroscale.core.printable import noun_for, plainly_counted
 from neuroscale.planning import vllm_flags
 from neuroscale.planning.candidates import CHAT_TEMPLATE_TOKENS, Candidate, Case
-from neuroscale.planning.explain import best, choose, confidence, reasons
 from neuroscale.planning.explain import best as _best
+from neuroscale.planning.explain import choose, confidence, reasons
 from neuroscale.planning.override_shortfalls import shortfalls
 from neuroscale.planning.plan import (
     Alternative,
@@ -28,7 +28,6 @@ from neuroscale.planning.plan import (
 )
 from neuroscale.planning.price import cost
 from neuroscale.planning.startup import drain_seconds, startup_of
-from neuroscale.planning.vllm_flags import architecture
 from neuroscale.request.service_request import Request
 
 PLANNER_VERSION = "2.5.0"  # raise it whenever the same request may give another plan
@@ -261,7 +260,7 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
         tensor_parallel_size=chosen.count,
         replicas=chosen.replicas,
         memory_gib=chosen.memory,
-        architecture=architecture(model.facts),
+        architecture=vllm_flags.architecture(model.facts),
         max_model_len=case.max_model_len,
         max_concurrency=chosen.capacity,
         typical=_typical(case, chosen),
@@ -357,7 +356,7 @@ def _applied(case: Case) -> tuple[AppliedOverride, ...]:
     if not case.request.overrides:
         return ()
     free = Case(case.request, case.model, case.environment_name, case.environment, case.catalog, {})
-    chosen = best(free)
+    chosen = _best(free)
     return tuple(
         AppliedOverride(
             field=override.field,

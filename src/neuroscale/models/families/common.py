@@ -26,7 +26,6 @@ class Decoder:
     predicting_names: tuple[str, ...] = ("fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
     final_norm: tuple[str, ...] = ("norm.weight",)  # the names of the final norm's tensors
     lm_head_bias: bool = False
-    embedding_width: int | None = None
     estimated: bool = False  # the layout is an assumption
     notes: tuple[str, ...] = ()
 
