@@ -19,13 +19,12 @@ import pytest
 from cost_examples import TODAY, inference_service, pod_spec, prices, repriced, service
 from neuroscale.core.yaml_io import dump
 from neuroscale.costs.change import compare
-from neuroscale.gate.check import begin
+from neuroscale.gate.check import Run, Subject, begin
 from neuroscale.gate.checks.catalog import CatalogCheck
 from neuroscale.gate.checks.cost_rules import CostCheck
 from neuroscale.gate.checks.drift import DriftCheck
 from neuroscale.gate.checks.files import FilesCheck
 from neuroscale.gate.merged_change import find_change, read_change
-from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.runner import make_verdict
 from neuroscale.gate.verdict import Outcome, Verdict
 from neuroscale.planning import planner
@@ -104,12 +103,12 @@ def judged(repository: Repository, folder_of_run: Path, files: Files, before: Fi
     repository.commit(files)
     change = find_change(repository.git, "base", "head")
     run = Run(Subject(read_change(change), list, change.before, change), TODAY, folder_of_run)
-    for check in (FilesCheck(), CatalogCheck(lambda _: True), DriftCheck(), CostCheck()):
+    for check in (FilesCheck(), CatalogCheck(), DriftCheck(), CostCheck()):
         result = begin(check, run)()
+        run = run.ended_with(check.name, result, check.value)
         if result is not None:
-            run.results.append(result)
             assert check.name == "cost" or result.check.outcome is Outcome.PASSED, result.findings
-    return make_verdict(run, run.results, [])
+    return make_verdict(run, [])
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,12 @@ from neuroscale.catalog.settings import Settings
 from neuroscale.core.errors import UntrustedError
 from neuroscale.gate.changed_files import in_words, kind_of
 from neuroscale.gate.changed_values import compared, entries_of, is_compared
-from neuroscale.gate.check import GateResult, begin
+from neuroscale.gate.check import Run, Subject, begin
 from neuroscale.gate.checks import altered
 from neuroscale.gate.checks.altered import FIXES, AlteredCheck, weaker_test
+from neuroscale.gate.evaluation import GateResult
 from neuroscale.gate.judged_files import GateInput
 from neuroscale.gate.merged_change import find_change, read_change
-from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import ChangedFiles, Outcome, Severity
 from neuroscale.repo.layout import PROTECTED, is_protected
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
@@ -440,12 +440,13 @@ def altered_by(base: Repository, files: Mapping[str, bytes | str | None]) -> tup
         base.commit(dict(files))
         change = find_change(base.git, commit, "HEAD")
         run = Run(Subject(read_change(change), list, change.before, change), date(2026, 11, 21), Path())
-        result = begin(AlteredCheck(), run)()
+        check = AlteredCheck()
+        result = begin(check, run)()
     finally:
         base.run("reset", "--quiet", "--hard", commit)
     assert result is not None
     assert result.check.outcome in (Outcome.PASSED, Outcome.FINDINGS), result.check.detail
-    return result, run
+    return result, run.ended_with(check.name, result, check.value)
 
 
 def notices(result: GateResult) -> list[tuple[str, str, str]]:
@@ -466,9 +467,10 @@ def test_download_sources_of_all_models_that_move_are_one_notice_and_each_stands
     assert message.startswith(f"{len(moved)} models, weights.path: `Qwen` (")
     assert "→ `evil`: " in message
     assert run.altered is not None
-    assert {one.file for one in run.altered.values if one.after and one.after.startswith("evil/")} == set(moved)
-    assert [(one.kind, one.count, one.protected) for one in run.altered.files] == [("model", len(moved), 0)]
-    assert in_words(run.altered.files) == f"{len(moved)} models"
+    values = run.altered.alterations.values
+    assert {one.file for one in values if one.after and one.after.startswith("evil/")} == set(moved)
+    assert [(one.kind, one.count, one.protected) for one in run.altered.alterations.files] == [("model", len(moved), 0)]
+    assert in_words(run.altered.alterations.files) == f"{len(moved)} models"
 
 
 def test_a_policy_that_is_removed_is_one_notice_whatever_else_of_its_folder_goes(base: Repository) -> None:
@@ -477,7 +479,7 @@ def test_a_policy_that_is_removed_is_one_notice_whatever_else_of_its_folder_goes
     result, run = altered_by(base, gone)
     assert notices(result) == [("removed-policy", POLICY, "the policy file is removed")]
     assert run.altered is not None
-    assert {one.change for kind in run.altered.files for one in kind.files} == {"removed"}
+    assert {one.change for kind in run.altered.alterations.files for one in kind.files} == {"removed"}
 
 
 def test_shorter_tests_of_policies_and_smoke_tests_are_told(base: Repository) -> None:
@@ -572,7 +574,7 @@ def test_objects_of_clusters_are_handed_to_the_checks_of_schemas_and_policies(ba
     files = {f"{TENANCY}/quota.yaml": f"{quota}\n", "platform/clusters/gke/gateway.yaml": f"{gateway}\n"}
     _, run = altered_by(base, files)
     assert {one.kind for one in run.applied} == {"ResourceQuota", "LimitRange"}
-    assert run.judged == []
+    assert run.judged == ()
 
 
 def test_a_weakening_that_the_comparison_does_not_see_makes_the_gate_untrusted(

@@ -22,11 +22,11 @@ from neuroscale.cli.render import render_request
 from neuroscale.core import schemas, tool_cache
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.yaml_io import dump, read_document
-from neuroscale.gate.check import Evaluation
 from neuroscale.gate.checks.files import evaluate_files
 from neuroscale.gate.checks.policy import evaluate_policies
-from neuroscale.gate.checks.secrets import Text, evaluate_secrets
-from neuroscale.gate.judged_files import read_paths
+from neuroscale.gate.checks.secrets import evaluate_secrets
+from neuroscale.gate.evaluation import Evaluation
+from neuroscale.gate.judged_files import Text, read_paths
 from neuroscale.gate.merged_change import Change, find_change, read_change, texts_of
 from neuroscale.manifests.objects import read_manifests
 from neuroscale.policies.policy_set import load_policy_set

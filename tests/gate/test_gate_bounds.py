@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from neuroscale.gate.checks.secrets import LARGEST_TEXT
+from neuroscale.gate.judged_files import LARGEST_TEXT
 from neuroscale.repo.git import LARGEST_OBJECT
 
 pytestmark = pytest.mark.tools
@@ -32,7 +32,7 @@ JUDGE = """
 import json, resource, sys
 from pathlib import Path
 from neuroscale.core import tools
-from neuroscale.gate.check import Evaluation, guarded
+from neuroscale.gate.evaluation import Evaluation, guarded
 from neuroscale.gate.checks.drift import _request
 from neuroscale.gate.checks.files import evaluate_files
 from neuroscale.gate.judged_files import read_paths

@@ -14,12 +14,12 @@ import pytest
 
 from neuroscale.core.errors import InputError, Problem, UntrustedError
 from neuroscale.gate import platform_sources
-from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, begin
+from neuroscale.gate.check import GateCheck, LeftOut, Run, Subject, begin, in_order
 from neuroscale.gate.checks.files import FilesCheck
+from neuroscale.gate.evaluation import Evaluation
 from neuroscale.gate.judged_files import GateInput
 from neuroscale.gate.merged_change import Change, find_change, read_change
 from neuroscale.gate.platform_sources import PlatformSources, ReadOnce
-from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.runner import all_checks, gate_paths
 from neuroscale.gate.verdict import Outcome
 from neuroscale.policies.policy_set import PolicySet, load_policy_set
@@ -74,7 +74,7 @@ def test_the_gate_has_these_checks_in_this_order() -> None:
     assert [one.name for one in all_checks()] == [
         *("files", "change", "catalog", "effects", "effects-fit"),
         *("policy", "schema", "secrets", "policy-of-head", "policy-tests", "server"),
-        *("kinds", "owners", "catalog", "drift", "fit", "fit-of-head", "platform", "production", "cost"),
+        *("kinds", "owners", "drift", "fit", "fit-of-head", "platform", "production", "cost"),
     ]
     assert [one.name for one in all_checks() if one.beside] == [
         *("policy", "schema", "secrets", "policy-of-head", "policy-tests", "server")
@@ -84,13 +84,62 @@ def test_the_gate_has_these_checks_in_this_order() -> None:
 def test_kyverno_does_not_wait_until_planning_is_imported() -> None:
     code = (
         "import sys; from neuroscale.gate.runner import all_checks\n"
-        "checks = all_checks(renders_anew=False, only_services=True)\n"
+        "checks = all_checks(of_change=False, renders_anew=False)\n"
         "assert [next(checks).name for _ in range(2)] == ['files', 'policy']\n"
         "print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     needless = ("jinja2", "jsonschema", "neuroscale.models.config", "neuroscale.planning.fit", "rich")
     assert not set(needless) & set(done.stdout.split())
+
+
+def test_without_rendered_services_the_catalog_is_read_while_other_programs_run() -> None:
+    names = [one.name for one in all_checks(renders_anew=False)]
+    assert not {"effects", "effects-fit"} & set(names)
+    assert names.index("owners") + 1 == names.index("catalog") == names.index("drift") - 1
+
+
+class Waiting(Probe):
+    """A check that needs others."""
+
+    def __init__(self, name: str, *needs: str, beside: bool = False) -> None:
+        super().__init__()
+        self.name, self.needs, self.beside = name, needs, beside  # type: ignore[misc]
+
+
+def ordered(*checks: Waiting) -> list[str]:
+    made = {one.name: one for one in checks}
+    return [one.name for one in in_order(made, made.__getitem__)]
+
+
+def test_a_check_begins_behind_those_that_it_needs_and_else_in_its_turn() -> None:
+    assert ordered(Waiting("a", "c"), Waiting("b"), Waiting("c", "d", "gone"), Waiting("d")) == ["d", "c", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    "checks", [(Waiting("a", "b"), Waiting("b", "a")), (Waiting("a", beside=True), Waiting("b", "a"))]
+)
+def test_checks_that_cannot_wait_for_each_other_are_an_error(checks: tuple[Waiting, ...]) -> None:
+    with pytest.raises(UntrustedError, match="cannot wait"):
+        ordered(*checks)
+
+
+def test_a_check_that_takes_what_it_does_not_name_is_untrusted() -> None:
+    run = run_of().ended_with("files", None, ())
+    assert [one.value for one in (_outcome(run, needs) for needs in ((), ("files",)))] == ["untrusted", "passed"]
+
+
+def _outcome(run: Run, needs: tuple[str, ...]) -> Outcome:
+    class Taker(Probe):
+        def evaluate(self, run: Run) -> Evaluation:
+            assert run.manifests == ()
+            return GOOD
+
+    check = Taker()
+    check.needs = needs  # type: ignore[misc]
+    result = begin(check, run)()
+    assert result is not None
+    return result.check.outcome
 
 
 def test_a_run_shares_no_check_with_another() -> None:

@@ -16,14 +16,13 @@ import yaml
 
 from cost_examples import GPU_POD, HOURLY, TODAY, inference_service, monthly, pod_spec, workload
 from neuroscale.core.yaml_io import dump
-from neuroscale.gate.check import GateResult, begin
-from neuroscale.gate.checks import repository_costs
+from neuroscale.gate.check import Run, Subject, begin
 from neuroscale.gate.checks.catalog import load_platform
 from neuroscale.gate.checks.cost_rules import CostCheck
+from neuroscale.gate.evaluation import GateResult
 from neuroscale.gate.judged_files import read_paths
 from neuroscale.gate.merged_change import find_change, read_change
 from neuroscale.gate.platform_sources import PlatformSources
-from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Outcome, Severity
 from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, read_all
 from neuroscale.report.phrases import cost_notes
@@ -77,9 +76,10 @@ def check(repository: Repository, tmp_path: Path, files: dict[str, Any], today: 
     repository.commit({name: dump(value) if isinstance(value, dict) else value for name, value in files.items()})
     change = find_change(repository.git, "main~1", "main")
     run = Run(Subject(read_change(change), list, change.before, change), today, tmp_path)
-    result = begin(CostCheck(), run)()
+    judging = CostCheck()
+    result = begin(judging, run)()
     assert result is not None
-    return result, run
+    return result, run.ended_with(judging.name, result, judging.value)
 
 
 def errors(result: GateResult) -> dict[str, str]:
@@ -291,8 +291,9 @@ def test_what_the_settings_do_not_block_refuses_nothing(repository: Repository, 
     repository.commit({"manifests/dev/there/app.yaml": dump(workload(name="there", replicas=2))})
     change = find_change(repository.git, "main~1", "main")
     run = Run(Subject(read_change(change), list, change.before, change), date(2026, 12, 1), tmp_path)
-    result = begin(CostCheck(), run)()
-    assert run.cost is not None
+    judging = CostCheck()
+    result = begin(judging, run)()
+    assert judging.value is not None
     if level == "off":
         assert result is None
     else:
@@ -486,27 +487,6 @@ def test_a_locked_plan_is_priced_as_its_manifests_are(repository: Repository, tm
     host = 2 * Decimal("0.0864") + 4 * Decimal("0.009")
     assert f"{2 * POD + monthly(host):,.2f} USD" in by_plan
     assert f"{3 * POD + monthly(host):,.2f} USD" in by_manifests
-
-
-def test_a_stored_reading_of_plans_refuses_what_a_new_one_refuses(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Cold, warm, and with a store in which someone lowered every number of replicas."""
-    monkeypatch.setenv("NEUROSCALE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(repository_costs, "STORE_FROM", 0)
-    plan = (ROOT / "manifests/local/tiny-moe/plan.yaml").read_text()
-    there = {f"manifests/dev/s{number}/plan.yaml": f"{plan}# {number}\n" for number in range(3)}
-    repository.commit({BUDGET: budget(f"{2 * POD:.2f}"), SETTINGS: settings(over_budget="block"), **there})
-    messages = set()
-    for number in range(3):
-        result, _ = check(repository, tmp_path, new(replicas=3))
-        repository.run("reset", "--quiet", "--hard", "main~1")
-        messages.add(errors(result)["over-budget"])
-        rows = repository_costs.store_file().read_text().splitlines()
-        assert len(rows) == 4
-        if number == 1:
-            repository_costs.store_file().write_text("\n".join(row.rpartition(" ")[0] + " 0" for row in rows))
-    assert len(messages) == 1
 
 
 def notices_or_errors(result: GateResult) -> str:

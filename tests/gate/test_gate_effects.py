@@ -11,8 +11,9 @@ import pytest
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import load_settings
 from neuroscale.cli.new import new_service
+from neuroscale.gate.check import Anew
 from neuroscale.gate.checks import effects, effects_requests
-from neuroscale.gate.checks.effects import Anew, evaluate_effects
+from neuroscale.gate.checks.effects import evaluate_effects
 from neuroscale.gate.checks.files import evaluate_files
 from neuroscale.gate.checks.object_diff import FieldChange, field_changes
 from neuroscale.gate.merged_change import Change, find_change, read_change, touches_rendering

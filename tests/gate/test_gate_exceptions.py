@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from neuroscale.catalog.settings import LONGEST_DAYS
+from neuroscale.gate.check import Run, Subject
 from neuroscale.gate.checks.drift import evaluate_drift
 from neuroscale.gate.judged_files import GateInput, ServiceFolder
-from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Finding
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.service_folder import render

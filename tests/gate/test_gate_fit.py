@@ -15,10 +15,9 @@ import yaml
 
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.yaml_io import dump
-from neuroscale.gate.check import guarded
+from neuroscale.gate.evaluation import guarded
 from neuroscale.gate.fit import check as gate
 from neuroscale.gate.fit.check import evaluate_fit
-from neuroscale.gate.fit.environment import runtimes_of
 from neuroscale.gate.fit.judgement import RULES, Judged, judge_container
 from neuroscale.gate.fit.known_models import Knowledge, read_knowledge
 from neuroscale.gate.fit.tripwires import tripwires
@@ -28,6 +27,7 @@ from neuroscale.gate.fit.volumes import DRIVER
 from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.gate.verdict import Finding, Outcome, Severity
 from neuroscale.manifests.objects import read_manifests
+from neuroscale.manifests.serving_runtimes import runtimes_of
 from neuroscale.rendering.scaffolder.skeleton_values import parameters_label, ratio_label
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.snapshot import MemorySnapshot
@@ -634,7 +634,7 @@ def test_no_rule_goes_without_a_test() -> None:
         (ROOT / f"src/neuroscale/{name}.py").read_text()
         for name in (
             *("vllm/accelerator_rules", "vllm/command_rules", "vllm/model_rules"),
-            *("gate/fit/judgement", "gate/fit/reachability", "gate/fit/environment"),
+            *("gate/fit/judgement", "gate/fit/reachability", "gate/fit/vllm_containers"),
         )
     )
     rules = set(re.findall(r'(?:Fault|_say|_undivided)\(\s*"([a-z-]+)"', code)) | set(RULES.values())

@@ -12,9 +12,8 @@ from neuroscale.catalog import Catalog
 from neuroscale.forge.branches import make_commit
 from neuroscale.forge.interface import Account
 from neuroscale.forge.revert import last_change, with_trees
-from neuroscale.gate.checks import history as history_module
-from neuroscale.gate.checks.drift import evaluate_drift
-from neuroscale.gate.checks.history import History
+from neuroscale.gate.checks import drift as history_module
+from neuroscale.gate.checks.drift import History, evaluate_drift
 from neuroscale.gate.merged_change import find_change, read_change
 from neuroscale.gate.verdict import Finding
 from neuroscale.planning.planner import plan

@@ -1,11 +1,9 @@
-"""The total of a cost centre over many services: the same with an empty store, a full one and one that is damaged."""
+"""The total of a cost centre over many services, by the lines of their plans and by their manifests."""
 
 from __future__ import annotations
 
-import hashlib
-import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -20,14 +18,13 @@ from neuroscale.costs.change import price_side
 from neuroscale.costs.pricing import Prices
 from neuroscale.gate.checks import repository_costs as reading
 from neuroscale.gate.checks.cost_of_change import prices_of, read_side
-from neuroscale.gate.checks.repository_costs import CenterSum, LockedPlan, RepositoryCosts, locked_plans, store_file
+from neuroscale.gate.checks.repository_costs import CenterSum, LockedPlan, RepositoryCosts, locked_plans
 from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.manifests.serving_runtimes import runtimes_below
 from neuroscale.planning.planner import plan as plan_of
 from neuroscale.rendering.platform.files import RUNTIMES_FOLDER as RUNTIME_FOLDER
 from neuroscale.rendering.service_folder import render
-from neuroscale.repo import snapshot as snapshot_files
-from neuroscale.repo.snapshot import Entry, FolderSnapshot, GitSnapshot, Snapshot, child_folders
+from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, child_folders
 from neuroscale.request.service_request import load_request
 from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, TEMPLATE
 from repositories import Repository
@@ -45,9 +42,7 @@ def plan(replicas: int | str) -> str:
 
 
 @pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repository]:
-    monkeypatch.setenv("NEUROSCALE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(reading, "STORE_FROM", 2)
+def repository(tmp_path: Path) -> Iterator[Repository]:
     made = Repository(tmp_path / "repository")
     made.commit({f"manifests/dev/s{number}/plan.yaml": plan(number + 1) for number in range(SERVICES)})
     yield made
@@ -63,86 +58,7 @@ def sums(repository: Repository) -> CenterSum:
     return RepositoryCosts(GitSnapshot(repository.git, "main"), ()).by_center(prices(), [CENTER])[CENTER]
 
 
-def read_folders(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The plans that the next reading takes from git."""
-    seen: list[str] = []
-
-    def read_all(snapshot: Snapshot, entries: list[Entry]) -> Mapping[str, bytes]:
-        seen.extend(entry.path for entry in entries)
-        return snapshot_files.read_all(snapshot, entries)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(reading, "read_all", read_all)
-        sums(repository)
-    return seen
-
-
-def cheaper(text: str) -> str:
-    """The store with one replica for every service."""
-    header, *rows = text.splitlines()
-    return "\n".join([header, *(row.rpartition(" ")[0] + " 1" for row in rows)]) + "\n"
-
-
-def by_another_version(text: str) -> str:
-    _, _, rows = cheaper(text).partition("\n")
-    return f"{hashlib.sha256(b'another version' + rows.encode()).hexdigest()}\n{rows}"
-
-
-DAMAGES: dict[str, Callable[[str], str]] = {
-    "cheaper": cheaper,
-    "by another version": by_another_version,
-    "cut off": lambda text: text[: len(text) // 2],
-    "without rows": lambda text: text.partition("\n")[0] + "\n",
-    "empty": lambda _: "",
-    "not text": lambda text: text.replace("\n", "\0\n"),
-}
-
-
-def test_a_full_store_gives_the_same_total_and_reads_no_plan(
-    repository: Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cold = sums(repository)
-    assert cold.usd > 0
-    assert store_file().stat().st_mode & 0o777 == 0o600
-    assert (read_folders(repository, monkeypatch), sums(repository)) == ([], cold)
-    repository.commit({"manifests/dev/s0/plan.yaml": plan(50), "manifests/dev/s9/plan.yaml": plan(7)})
-    assert set(read_folders(repository, monkeypatch)) == {f"manifests/dev/{one}/plan.yaml" for one in ("s0", "s9")}
-    more = sums(repository)
-    store_file().unlink()
-    assert more == sums(repository)
-    assert abs(more.usd - cold.usd / 21 * (21 + 49 + 7)) < Decimal("0.1")
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_store_changes_no_total(repository: Repository, damage: str) -> None:
-    cold = sums(repository)
-    text = store_file().read_text()
-    store_file().write_text(DAMAGES[damage](text))
-    assert sums(repository) == cold
-    assert store_file().read_text() == text, "the damaged store is written anew"
-
-
-@pytest.mark.parametrize("mode", [0o620, 0o602])
-def test_a_store_that_others_could_write_is_not_read(
-    repository: Repository, monkeypatch: pytest.MonkeyPatch, mode: int
-) -> None:
-    sums(repository)
-    store_file().chmod(mode)
-    assert len(read_folders(repository, monkeypatch)) == SERVICES
-    monkeypatch.setattr(os, "geteuid", lambda: store_file().stat().st_uid + 1)
-    assert len(read_folders(repository, monkeypatch)) == SERVICES
-
-
-def test_a_cache_that_cannot_be_written_changes_no_total(
-    repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    cold = sums(repository)
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("NEUROSCALE_CACHE", str(tmp_path / "file"))
-    assert sums(repository) == cold
-
-
-def test_lines_and_yaml_read_the_same_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_and_yaml_read_the_same_plan(tmp_path: Path) -> None:
     """A plan that lacks a line of its usual form is read as YAML, and one that is not a regular file is not read."""
     by_lines = reading._by_lines(PLAN.encode())
     assert by_lines == reading._by_yaml("manifests/local/tiny-moe", PLAN.encode())
@@ -161,13 +77,18 @@ def test_lines_and_yaml_read_the_same_plan(tmp_path: Path, monkeypatch: pytest.M
     for snapshot in (GitSnapshot(made.git, "main"), FolderSnapshot(tmp_path)):
         folders = child_folders(snapshot, "manifests/dev")
         assert len(folders) == 4
-        assert locked_plans(snapshot, folders) == expected
+        assert locked_plans(snapshot, list(folders)) == expected
     made.git.close()
+
+
+def test_a_total_grows_with_the_plans(repository: Repository) -> None:
+    before = sums(repository)
+    repository.commit({"manifests/dev/s0/plan.yaml": plan(50), "manifests/dev/s9/plan.yaml": plan(7)})
+    assert abs(sums(repository).usd - before.usd / 21 * (21 + 49 + 7)) < Decimal("0.1")
 
 
 def test_a_clone_without_file_contents_gives_the_same_total(repository: Repository, tmp_path: Path) -> None:
     cold = sums(repository)
-    store_file().unlink()
     repository.run("config", "uploadpack.allowFilter", "true")
     options = ("--quiet", "--no-checkout", "--filter=blob:none")
     repository.run("clone", *options, f"file://{repository.root}", str(tmp_path / "partial"))
@@ -182,7 +103,7 @@ def test_a_number_that_yaml_does_not_read_is_not_read_by_lines(tmp_path: Path, n
     folder = tmp_path / "manifests/dev/a"
     folder.mkdir(parents=True)
     (folder / "plan.yaml").write_text(plan(number))
-    assert locked_plans(FolderSnapshot(tmp_path), {"manifests/dev/a": ""}) == {}
+    assert locked_plans(FolderSnapshot(tmp_path), ["manifests/dev/a"]) == {}
 
 
 AUTOSCALED = ("autoscalerClass: none", "autoscalerClass: hpa")

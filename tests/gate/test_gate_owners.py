@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from neuroscale.gate.check import GateResult, begin
+from neuroscale.gate.check import Run, Subject, begin
 from neuroscale.gate.checks import owners
 from neuroscale.gate.checks.owners import OwnersCheck
+from neuroscale.gate.evaluation import GateResult
 from neuroscale.gate.judged_files import GateInput
-from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Outcome, Severity
 from neuroscale.manifests.objects import COST_CENTER, OWNER, read_manifests
 from neuroscale.repo.layout import ServicePath
@@ -40,15 +40,17 @@ def judged(
     given = GateInput(snapshot)
     judge = snapshot if head is None else MemorySnapshot(base)
     run = Run(Subject(given, list, judge, strict=strict), date(2026, 11, 21), Path())
+    manifests = []
     for index, (owner, center, namespace) in enumerate(objects):
         labels: dict[str, Any] = {OWNER: owner, COST_CENTER: center}
         metadata = {"name": f"a-{index}", "namespace": namespace, "labels": labels}
         text = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
-        run.manifests += read_manifests(text.encode(), f"{index}.json", service)
+        manifests += read_manifests(text.encode(), f"{index}.json", service)
     check = OwnersCheck()
+    run = run.ended_with("files", None, tuple(manifests))
     result = begin(check, run)()
     if result is not None:
-        run.results.append(result)
+        run = run.ended_with(check.name, result, None)
         named = any(one.rule == owners.UNKNOWN and one.severity is Severity.NOTICE for one in result.findings)
         assert bool(list(check.not_checked(run))) == named
     return result

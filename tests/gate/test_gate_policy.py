@@ -14,9 +14,9 @@ from fake_tools import lying_tool
 from neuroscale.core import schemas, tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.yaml_io import dump
-from neuroscale.gate.check import Evaluation
 from neuroscale.gate.checks.kyverno import Batch, KyvernoResult, Reference, reference
 from neuroscale.gate.checks.policy import evaluate_policies
+from neuroscale.gate.evaluation import Evaluation
 from neuroscale.gate.verdict import Severity
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.policies.policy_set import PolicySet, load_policy_set

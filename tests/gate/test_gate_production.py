@@ -13,11 +13,11 @@ import yaml
 
 from neuroscale.catalog.settings import PRODUCTION_RULES, ProductionRules
 from neuroscale.core.yaml_io import dump
-from neuroscale.gate.check import GateResult, begin
+from neuroscale.gate.check import Run, Subject, begin
 from neuroscale.gate.checks import production
 from neuroscale.gate.checks.production import ProductionCheck, production_tripwires
+from neuroscale.gate.evaluation import GateResult
 from neuroscale.gate.judged_files import GateInput, ServiceFolder
-from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Outcome, Severity
 from neuroscale.manifests.objects import read_manifests
 from neuroscale.manifests.pod_sets import pods_kept, selects
@@ -70,13 +70,13 @@ def judged(
     folder = ServiceFolder(service, "added", tuple(snapshot.entries(service.folder)))
     given = GateInput(snapshot, (folder,))
     run = Run(Subject(given, list, snapshot if head is None else MemorySnapshot(platform)), TODAY, Path())
-    run.manifests = [
+    manifests = tuple(
         one
         for name in RENDERED_KINDS
         if (data := files.get(f"{service.folder}/{name}"))
         for one in read_manifests(data, f"{service.folder}/{name}", service)
-    ]
-    return begin(ProductionCheck(), run)()
+    )
+    return begin(ProductionCheck(), run.ended_with("files", None, manifests))()
 
 
 def told(result: GateResult | None, severity: Severity = Severity.ERROR) -> dict[str, str]:

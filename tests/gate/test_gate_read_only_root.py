@@ -14,16 +14,15 @@ from neuroscale.catalog import Catalog
 from neuroscale.catalog.entries import Tried
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.yaml_io import dump
-from neuroscale.gate.check import begin
+from neuroscale.gate.check import Run, Subject, begin
 from neuroscale.gate.fit import check as gate
 from neuroscale.gate.fit import read_only_root
 from neuroscale.gate.fit.check import ChangedFactsFitCheck, FitCheck, evaluate_fit
-from neuroscale.gate.fit.environment import runtimes_of
 from neuroscale.gate.fit.known_models import Knowledge
 from neuroscale.gate.judged_files import GateInput, ServiceFolder
-from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.objects import read_manifests
+from neuroscale.manifests.serving_runtimes import runtimes_of
 from neuroscale.planning.plan import dump_plan, load_plan
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.platform.files import render_runtimes
@@ -298,8 +297,7 @@ def a_run(base: dict[str, bytes], *, spoiled: bool = True) -> Run:
     snapshot = MemorySnapshot({**BASE, path: data})
     folder = ServiceFolder(SERVICE, "added", tuple(snapshot.entries(SERVICE.folder)))
     run = Run(Subject(GateInput(snapshot, (folder,)), list, MemorySnapshot(base)), TODAY, Path())
-    run.manifests = read_manifests(data, path, SERVICE)
-    return run
+    return run.ended_with("files", None, tuple(read_manifests(data, path, SERVICE)))
 
 
 def judged(base: dict[str, bytes], *, spoiled: bool = True) -> dict[str, Finding]:
@@ -335,7 +333,7 @@ def test_a_change_that_enters_the_fact_is_judged_by_it_with_the_exceptions_of_th
         by_the_base = begin(FitCheck(), run)()
         assert by_the_base is not None
         assert "writable-root" not in {one.rule for one in by_the_base.findings}
-        run.results.append(by_the_base)
+        run = run.ended_with(FitCheck.name, by_the_base, None)
         (finding,) = (one for one in ChangedFactsFitCheck().evaluate(run).findings if one.rule in ROOTS)
         assert (finding.rule, finding.severity) == ("writable-root", severity)
 

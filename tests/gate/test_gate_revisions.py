@@ -11,12 +11,11 @@ import pytest
 
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.yaml_io import dump
-from neuroscale.gate.check import begin
+from neuroscale.gate.check import Run, Subject, begin
 from neuroscale.gate.fit import model_revisions
 from neuroscale.gate.fit.check import FitCheck
 from neuroscale.gate.fit.model_revisions import RULE, loose_models, must_be_caught
 from neuroscale.gate.judged_files import GateInput
-from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Severity
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.repo.layout import ServicePath
@@ -125,7 +124,7 @@ def test_development_gets_a_notice_and_an_unknown_environment_a_finding(
 ) -> None:
     run = Run(Subject(GateInput(SNAPSHOT), list, SNAPSHOT, strict=strict), date(2026, 11, 21), Path())
     service = ServicePath(environment, "chat") if environment else None
-    run.manifests = manifests(isvc(args=["--model=owner/name"]), service)
+    run = run.ended_with("files", None, tuple(manifests(isvc(args=["--model=owner/name"]), service)))
     result = begin(FitCheck(), run)()
     assert result is not None
     found = [one for one in result.findings if one.rule == RULE]

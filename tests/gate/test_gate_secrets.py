@@ -18,8 +18,9 @@ import pytest
 
 from neuroscale.core import tool_cache
 from neuroscale.core.errors import UntrustedError
-from neuroscale.gate.check import Evaluation
-from neuroscale.gate.checks.secrets import LARGEST_TEXT, Text, evaluate_secrets
+from neuroscale.gate.checks.secrets import evaluate_secrets
+from neuroscale.gate.evaluation import Evaluation
+from neuroscale.gate.judged_files import LARGEST_TEXT, Text
 
 pytestmark = pytest.mark.tools
 

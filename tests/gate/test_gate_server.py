@@ -30,8 +30,8 @@ from neuroscale.cli.new import new_service
 from neuroscale.cli.options import Reports
 from neuroscale.core import schemas, tool_cache
 from neuroscale.core.errors import UntrustedError
-from neuroscale.gate.check import Evaluation
 from neuroscale.gate.checks.api_server_dry_run import evaluate_by_server
+from neuroscale.gate.evaluation import Evaluation
 from neuroscale.gate.verdict import Finding
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError

@@ -10,10 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from neuroscale.cli.app import app
-from neuroscale.gate.check import begin
+from neuroscale.gate.check import Run, Subject, begin
 from neuroscale.gate.checks.platform_files import LOOKS_AT, PlatformFilesCheck, evaluate_platform, is_renderer_of
 from neuroscale.gate.merged_change import find_change, read_change
-from neuroscale.gate.run_state import Run, Subject
 from neuroscale.gate.verdict import Check, Outcome
 from neuroscale.rendering.platform.files import differences, is_rendered, render_repository, write
 from neuroscale.repo.snapshot import FolderSnapshot

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from examples import examples, one_or_by_night_all, some_where_fewer_are_asked
 from neuroscale.core.errors import InputError
 from neuroscale.gate.fit.check import evaluate_fit
-from neuroscale.gate.fit.environment import runtimes_of
 from neuroscale.gate.fit.known_models import Knowledge
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import Manifest, read_manifests
+from neuroscale.manifests.serving_runtimes import runtimes_of
 from neuroscale.planning.fit import Fit, device, fit
 from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import plan

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 import comparisons
 from examples import examples
 from neuroscale.core import schemas, tool_cache
-from neuroscale.gate.check import Evaluation
 from neuroscale.gate.checks.changed_policies import evaluate_policy_tests, shared_text_findings
-from neuroscale.gate.checks.refused_kinds import REFUSED, plural_of
+from neuroscale.gate.checks.object_rules import REFUSED, plural_of
 from neuroscale.gate.checks.schema import evaluate_schemas
+from neuroscale.gate.evaluation import Evaluation
 from neuroscale.manifests.objects import read_manifests
 from neuroscale.policies.policy_set import SHARED_TEXT, TRIPWIRES, load_policy_set
 from neuroscale.policies.render import rendered

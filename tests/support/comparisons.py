@@ -139,7 +139,7 @@ KINDS = Comparison(
         *("platform/local/tools/crds", "platform/local/tools/kubernetes", "platform/local/tools/kyverno"),
         *("requirements/runtime.txt", "scripts/bootstrap/custom_schemas.py", "src/neuroscale/core/schemas.py"),
         *("scripts/bootstrap/schema_build.py", "src/neuroscale/kube", "tests/gate/test_gate_server.py"),
-        *(f"src/neuroscale/gate/checks/api_server{part}.py" for part in ("", "_dry_run", "_tripwires")),
+        *(f"src/neuroscale/gate/checks/api_server{part}.py" for part in ("", "_dry_run")),
     ),
 )
 """Asks an API server about an object of each kind that has a schema."""

@@ -33,6 +33,13 @@ def noun_for(number: int, noun: str) -> str:
     return noun if number == 1 else f"{noun}s"
 
 
+def shortened(names: Sequence[str], most: int, noun: str = "", separator: str = ", ") -> str:
+    """The first of some names, and the number of the others: `a, b and 3 more`, with their `noun` if it is given."""
+    left = len(names) - most
+    more = f" and {left} more {noun_for(left, noun) if noun else ''}".rstrip() if left > 0 else ""
+    return separator.join(names[:most]) + more
+
+
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _SPACE = re.compile(r"\s+")
 

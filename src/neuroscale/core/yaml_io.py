@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -379,3 +379,11 @@ def _inline(value: Any) -> str:
 def canonical_json(value: Any) -> str:
     """Sorted, compact JSON, from which digests are computed."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def parts(value: object, at: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """A value and everything in it, each with its path, from the outside in."""
+    yield at, value
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from parts(item, (*at, key))

@@ -1,51 +1,210 @@
-"""Defines a check of the gate, and the guard that turns every unforeseen end of one into 'untrusted'."""
+"""Defines a check of the gate, and the run: its input, the files that judge it, and what checks that ended hand on."""
 
 from __future__ import annotations
 
-import time
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from neuroscale.core.errors import InputError, Problem, UntrustedError
-from neuroscale.core.yaml_io import Path
-from neuroscale.gate.verdict import Check, Finding, Outcome, Severity
+from neuroscale.catalog.settings import LONGEST_DAYS, Settings
+from neuroscale.core import schemas
+from neuroscale.core.errors import InputError, UntrustedError
+from neuroscale.costs.bill import CostChange
+from neuroscale.gate.evaluation import Evaluation, GateResult, guarded
+from neuroscale.gate.judged_files import GateInput, Text
+from neuroscale.gate.merged_change import Change
+from neuroscale.gate.platform_sources import PlatformSources, ReadOnce
+from neuroscale.gate.verdict import Alterations, Check, Effects, Outcome
 from neuroscale.manifests.objects import Manifest
+from neuroscale.manifests.serving_runtimes import runtimes_of
+from neuroscale.repo.layout import CATALOG, SETTINGS
+from neuroscale.repo.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from neuroscale.gate.run_state import Run
-
-MOST_FINDINGS = 1000
-"""The most findings of one check that a verdict lists."""
-_LONGEST = 2000  # characters of a finding's message
+    from neuroscale.planning.plan import Plan
+    from neuroscale.rendering.planning_inputs import PlanningInputs
 
 
-@dataclass(frozen=True)
-class GateResult:
-    """A gate's account of its run, and its findings."""
-
-    check: Check
-    findings: tuple[Finding, ...] = ()
+APPLIED = ("files", "change", "effects")
+"""The checks that a check of `Run.applied` needs."""
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """What a gate saw, before the guard judges it.
+class Subject:
+    """The subject of a run: the input, the texts to search for secrets, and the source of the policies that decide.
 
-    The gate looked at `evaluated` of `expected` `unit`s, could judge all but `unjudged` of those, and recognised
-    `caught` of its `tripwires` known-bad ones.
+    `server`: whether the run asks an API server, too. `strict`: whether an object of a kind that nothing judges is a
+    finding.
     """
 
-    findings: tuple[Finding, ...]
-    evaluated: int
-    expected: int
-    unit: str
-    tripwires: int
-    caught: int
-    detail: str = ""
-    unjudged: int = 0
+    given: GateInput
+    texts: Callable[[], Iterable[Text]]
+    judge: Snapshot
+    change: Change | None = None
+    paths: tuple[str, ...] = ()
+    server: bool = False
+    strict: bool = False
+
+
+@dataclass(frozen=True)
+class Altered:
+    """What the change touches, and the objects of clusters among it whose kinds have a schema."""
+
+    alterations: Alterations
+    objects: tuple[Manifest, ...] = ()
+
+
+@dataclass(frozen=True)
+class Anew:
+    """The result of rendering. `manifests`: the objects that the change renders otherwise, which no check has judged.
+
+    `servers`: these, and the objects that it renders as before, whose runtimes and facts may differ. `said`: what was
+    not looked at, in words.
+    """
+
+    effects: Effects
+    manifests: tuple[Manifest, ...] = ()
+    servers: tuple[Manifest, ...] = ()
+    said: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Ended:
+    result: GateResult | None
+    value: Any
+
+
+class Run:
+    """One run of the gate. Nothing in it changes once it is made: each check gets a run of its own, which shows what
+    the checks that it needs hand on.
+
+    `folder` is the run's scratch folder, in which each check makes its own. `ending` holds clean-up that happens at the
+    end of the run, also if the run breaks off. `after` is the platform in the tree that is judged, and `judge` that of
+    the side that judges: files that the change does not touch are the same on both sides.
+    """
+
+    def __init__(self, subject: Subject, today: date, folder: Path, ending: ExitStack | None = None) -> None:
+        self.subject = subject
+        self.today = today
+        self.folder = folder
+        self.ending = ending or ExitStack()
+        self.given, self.change = subject.given, subject.change
+        self.schemas = ReadOnce(schemas.find)
+        self.runtimes = runtimes_of(self.given.snapshot)
+        self.after = PlatformSources(self.given.snapshot)
+        self.judge = self._judge()
+        self._ended: Mapping[str, _Ended] = {}
+        self._shown: frozenset[str] | None = None
+
+    def _judge(self) -> PlatformSources:
+        subject, change, after = self.subject, self.change, self.after
+        if subject.judge is self.given.snapshot:
+            return after
+        if change is None:
+            return PlatformSources(subject.judge)
+        return PlatformSources(
+            subject.judge,
+            None if change.touches(CATALOG) else after.catalog,
+            None if change.touches(SETTINGS) else after.settings,
+        )
+
+    def seen_by(self, check: GateCheck) -> Run:
+        """This run as a check may see it: of other checks it shows those that the check needs."""
+        seen = copy.copy(self)
+        seen._shown = frozenset((check.name, *check.needs))
+        return seen
+
+    def ended_with(self, name: str, result: GateResult | None, value: Any) -> Run:
+        """This run after the check `name` has ended with its result, and hands on a value."""
+        after = copy.copy(self)
+        after._ended = {**self._ended, name: _Ended(result, value)}
+        return after
+
+    def result(self, name: str) -> GateResult | None:
+        """The result of a check. Raises UntrustedError for one that the check which asks does not name as needed."""
+        return self._end_of(name).result
+
+    def _end_of(self, name: str) -> _Ended:
+        if self._shown is not None and name not in self._shown:
+            raise UntrustedError(f"a check asked for what {name!r} hands on, and does not say that it needs it.")
+        return self._ended.get(name, _Ended(None, None))
+
+    @property
+    def results(self) -> tuple[GateResult, ...]:
+        """The results of all checks that have ended and were not left out without a reason."""
+        return tuple(end.result for end in self._ended.values() if end.result is not None)
+
+    @property
+    def manifests(self) -> tuple[Manifest, ...]:
+        """The objects of the input."""
+        return self._end_of("files").value or ()
+
+    @property
+    def altered(self) -> Altered | None:
+        return cast("Altered | None", self._end_of("change").value)
+
+    @property
+    def platform(self) -> PlanningInputs | None:
+        return cast("PlanningInputs | None", self._end_of("catalog").value)
+
+    @property
+    def anew(self) -> Anew | None:
+        """What the change does to services when they are rendered anew; None if nothing is rendered anew."""
+        return cast("Anew | None", self._end_of("effects").value)
+
+    @property
+    def unjudged(self) -> tuple[Manifest, ...]:
+        """The objects of kinds that nothing judges."""
+        return self._end_of("kinds").value or ()
+
+    @property
+    def plans(self) -> Mapping[str, Plan]:
+        """The readable plans, by service folder."""
+        return self._end_of("drift").value or {}
+
+    @property
+    def cost(self) -> CostChange | None:
+        """What the change does to the bill."""
+        return cast("CostChange | None", self._end_of("cost").value)
+
+    @property
+    def judged(self) -> tuple[Manifest, ...]:
+        """The objects that every check of manifests looks at: those of the input, and those rendered anew."""
+        return (*self.manifests, *(self.anew.manifests if self.anew else ()))
+
+    @property
+    def applied(self) -> tuple[Manifest, ...]:
+        """These, and the objects of clusters, whose form and policies are judged; rendering decides what they hold."""
+        return (*self.judged, *(self.altered.objects if self.altered else ()))
+
+    @property
+    def deciding_settings(self) -> Settings:
+        """The settings whose rules decide: the base's, and the change's own where the base's cannot be read.
+
+        Raises InputError if neither can be read.
+        """
+        with suppress(InputError):
+            return self.judge.settings()
+        return self.after.settings()
+
+    @property
+    def longest_days(self) -> int:
+        """How far ahead overrides and exceptions may end, by the settings.
+
+        A change that alters it is judged by the shorter term of the base's and its own. Settings that cannot be read do
+        not count (the catalog check says why).
+        """
+        terms = []
+        for files in (self.judge, self.after):
+            with suppress(InputError):
+                terms.append(files.settings().exceptions.longest_days)
+        return min(terms, default=LONGEST_DAYS)
 
 
 @dataclass(frozen=True)
@@ -58,13 +217,18 @@ class LeftOut:
 class GateCheck(ABC):
     """One check. Each run makes a new instance, so that nothing that a check keeps reaches the next run.
 
-    `beside`: it waits for other programs most of the time, so it runs in a thread of its own beside the checks that
-    follow, and the verdict lists it behind them.
+    `needs` names the checks whose results or values it takes: they end before it begins. `beside`: it waits for other
+    programs most of the time, so it runs in a thread of its own beside the checks that follow, and the verdict lists it
+    behind them; no check may need it.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]] = ()
     beside: ClassVar[bool] = False
+    value: Any = None
+    """What it hands on to the checks that need it, once it has ended or was left out: nothing alters it. `Run` gives
+    these values their types."""
 
     def left_out(self, run: Run) -> LeftOut | None:  # noqa: ARG002
         """Why the check does not run on this input; None if it runs. Called in the run's own thread, in its turn."""
@@ -82,19 +246,48 @@ class GateCheck(ABC):
         return ()
 
 
+def in_order(names: Iterable[str], make: Callable[[str], GateCheck]) -> Iterator[GateCheck]:
+    """The checks `names`, each behind those that it needs, and otherwise in their own order.
+
+    A needed check that is not among `names` has nothing to hand on in this run. `make` gives a check its instance.
+    Raises UntrustedError for checks that need each other, or one that runs beside others.
+    """
+    left = dict.fromkeys(names)
+    waiting: set[str] = set()
+    beside: set[str] = set()
+
+    def behind_its_needs(name: str) -> Iterator[GateCheck]:
+        left.pop(name)
+        waiting.add(name)
+        check = make(name)
+        for needed in check.needs:
+            if needed in waiting or needed in beside:
+                raise UntrustedError(f"the check {name!r} cannot wait for the check {needed!r}.")
+            if needed in left:
+                yield from behind_its_needs(needed)
+        waiting.remove(name)
+        if check.beside:
+            beside.add(name)
+        yield check
+
+    while left:
+        yield from behind_its_needs(next(iter(left)))
+
+
 def begin(check: GateCheck, run: Run) -> Callable[[], GateResult | None]:
     """Begin a check in its turn. The returned function ends it, in any thread, and gives its result.
 
     The result is None for a check that is left out without a reason, and 'untrusted' for one that fails in any way.
     """
+    seen = run.seen_by(check)
     try:
-        why = check.left_out(run)
+        why = check.left_out(seen)
         if why is not None:
             return partial(_not_run, check, why)
-        check.begin(run)
+        check.begin(seen)
     except Exception as error:
         return partial(guarded, check.name, check.title, partial(_fail, error))
-    return partial(guarded, check.name, check.title, partial(check.evaluate, run))
+    return partial(guarded, check.name, check.title, partial(check.evaluate, seen))
 
 
 def _not_run(check: GateCheck, why: LeftOut) -> GateResult | None:
@@ -105,107 +298,3 @@ def _not_run(check: GateCheck, why: LeftOut) -> GateResult | None:
 
 def _fail(error: Exception) -> Evaluation:
     raise error
-
-
-def guarded(name: str, title: str, evaluate: Callable[[], Evaluation]) -> GateResult:
-    """Run one gate. It passes only when it looked at everything, caught every tripwire and found no error."""
-    start = time.monotonic()
-
-    def ended(outcome: Outcome, detail: str, seen: Evaluation | None = None) -> GateResult:
-        check = Check(
-            name=name,
-            title=title,
-            outcome=outcome,
-            evaluated=seen.evaluated if seen else 0,
-            expected=seen.expected if seen else 0,
-            unjudged=seen.unjudged if seen else 0,
-            unit=seen.unit if seen else "objects",
-            tripwires=seen.tripwires if seen else 0,
-            tripwires_caught=seen.caught if seen else 0,
-            seconds=round(time.monotonic() - start, 3),
-            detail=detail,
-        )
-        return GateResult(check, _bounded(name, seen.findings) if seen else ())
-
-    try:
-        seen = evaluate()
-    except UntrustedError as error:
-        return ended(Outcome.UNTRUSTED, str(error))
-    except Exception as error:
-        return ended(Outcome.UNTRUSTED, f"the gate itself failed: {type(error).__name__}: {error}")
-    if seen.evaluated != seen.expected:
-        return ended(
-            Outcome.UNTRUSTED, f"evaluated {seen.evaluated} of {seen.expected} {seen.unit}. {seen.detail}".strip(), seen
-        )
-    if seen.caught != seen.tripwires or seen.tripwires == 0:
-        return ended(
-            Outcome.UNTRUSTED, f"caught {seen.caught} of {seen.tripwires} tripwires. {seen.detail}".strip(), seen
-        )
-    if any(finding.severity is Severity.ERROR for finding in seen.findings):
-        return ended(Outcome.FINDINGS, seen.detail, seen)
-    if seen.unjudged and seen.unjudged == seen.expected:
-        return ended(Outcome.NOT_RUN, seen.detail, seen)
-    return ended(Outcome.PASSED, seen.detail, seen)
-
-
-def _bounded(name: str, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """The first findings, errors before notices, and one that counts the others: a verdict stays readable."""
-    kept = tuple(
-        one if len(one.message) <= _LONGEST else one.model_copy(update={"message": f"{one.message[:_LONGEST]}..."})
-        for one in sorted(findings, key=lambda one: one.severity is Severity.NOTICE)[:MOST_FINDINGS]
-    )
-    if len(findings) <= MOST_FINDINGS:
-        return kept
-    more = len(findings) - MOST_FINDINGS
-    told = f"and {more} more findings of this check, here and in other files, are not listed"
-    fix = "Correct those that are listed, and run the gate again."
-    first = kept[0]
-    return (*kept, file_finding(name, "more", first.file, told, fix, severity=first.severity))
-
-
-def file_finding(
-    gate: str,
-    rule: str,
-    file: str,
-    message: str,
-    fix: str,
-    line: int | None = None,
-    *,
-    severity: Severity = Severity.ERROR,
-) -> Finding:
-    """A finding at a file, or at a line of it."""
-    return Finding(gate=gate, rule=rule, severity=severity, file=file, line=line, message=message, fix=fix)
-
-
-def manifest_finding(
-    gate: str,
-    rule: str,
-    manifest: Manifest,
-    path: Path,
-    message: str,
-    fix: str,
-    *,
-    subject: str = "",
-    severity: Severity = Severity.ERROR,
-) -> Finding:
-    """A finding at a field of a manifest. `subject`: the part of the object that is meant, if not all of it."""
-    return Finding(
-        gate=gate,
-        rule=rule,
-        severity=severity,
-        file=manifest.file,
-        line=manifest.line(*path),
-        subject=subject or manifest.subject,
-        message=message,
-        fix=fix,
-    )
-
-
-def problem_findings(gate: str, rule: str, problems: InputError | Iterable[Problem]) -> list[Finding]:
-    """Findings for input problems."""
-    return [
-        file_finding(
-            gate, rule, one.where, f"{one.field} {one.message}" if one.field else one.message, one.fix, one.line
-        )
-        for one in (problems.problems if isinstance(problems, InputError) else problems)
-    ]

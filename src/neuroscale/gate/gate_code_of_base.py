@@ -37,12 +37,6 @@ class _Answer:
     errors: str
 
 
-@dataclass(frozen=True)
-class _BaseAnswer:
-    status: int
-    verdict: Verdict
-
-
 def needs_judges(change: Change) -> bool:
     """Whether the change alters the code that judges it (and this process is not one of the judges already)."""
     return JUDGE not in os.environ and change.touches(*GATE_CODE)
@@ -55,12 +49,10 @@ def judge_by_base(change: Change, *, server: bool = False, strict: bool = True) 
 
     Raises UntrustedError when the base's gate gives no readable verdict.
     """
-    verdict = _judge_of_base(change, server=server, strict=strict).verdict
+    verdict = _judge_of_base(change, server=server, strict=strict)
     note = "The change alters the gate's own code: the base's version decided."
     unseen = "The change's own gate: no code of a change runs here. Run `neuroscale gate --base --head` on its branch."
-    return verdict.model_copy(
-        update={"notes": (*verdict.notes, note), "not_checked": (unseen, *verdict.not_checked)},
-    )
+    return verdict.model_copy(update={"notes": (*verdict.notes, note), "not_checked": (unseen, *verdict.not_checked)})
 
 
 def judge_by_both(change: Change, *, server: bool = False, strict: bool = True) -> Verdict:
@@ -72,9 +64,9 @@ def judge_by_both(change: Change, *, server: bool = False, strict: bool = True) 
     head = _judge(change, change.tree, server=server, strict=strict)
     note = "The change alters the gate's own code: the base's version decided, and the change's own ran beside it."
     check = _check_of_head(head)
-    checks = (*base.verdict.checks, check)
-    status = max(base.status, exit_status([check]).value)
-    findings = list(base.verdict.findings)
+    checks = (*base.checks, check)
+    status = max(base.exit_status, exit_status([check]).value)
+    findings = list(base.findings)
     if head.verdict is not None:
         known = {(finding.file, finding.line, finding.rule, finding.message) for finding in findings}
         findings += [
@@ -82,16 +74,16 @@ def judge_by_both(change: Change, *, server: bool = False, strict: bool = True) 
             for finding in head.verdict.findings
             if (finding.file, finding.line, finding.rule, finding.message) not in known
         ]
-    headline = base.verdict.headline
-    if status != base.status:
+    headline = base.headline
+    if status != base.exit_status:
         headline = f"The change's own gate disagrees: {head.verdict.headline if head.verdict else 'it does not answer'}"
-    return base.verdict.model_copy(
+    return base.model_copy(
         update={
             "checks": checks,
             "findings": tuple(findings),
             "exit_status": status,
             "headline": headline,
-            "notes": (*base.verdict.notes, note),
+            "notes": (*base.notes, note),
         }
     )
 
@@ -116,11 +108,11 @@ def _check_of_head(head: _Answer) -> Check:
     )
 
 
-def _judge_of_base(change: Change, *, server: bool, strict: bool) -> _BaseAnswer:
+def _judge_of_base(change: Change, *, server: bool, strict: bool) -> Verdict:
     base = _judge(change, change.base, server=server, strict=strict)
     if base.verdict is None or base.status != base.verdict.exit_status:
         raise UntrustedError(f"the base's gate gave no verdict (exit status {base.status}): {base.errors[-800:]}")
-    return _BaseAnswer(base.status, base.verdict)
+    return base.verdict
 
 
 def _unpack(snapshot: GitSnapshot, folder: Path) -> None:

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.units import MIB
 from neuroscale.gate.renderer_inputs import CHART, KUSTOMIZATIONS, Renderer, RendererInput, renderer_inputs
 from neuroscale.manifests.objects import MANIFEST_SUFFIXES
+from neuroscale.repo.git import TooLargeError
 from neuroscale.repo.layout import MANIFESTS, ServicePath
 from neuroscale.repo.snapshot import Entry, FolderSnapshot, Snapshot
 
 # Files below manifests/ that are for people; nothing deploys them.
 _FOR_PEOPLE = ("README.md", ".gitkeep")
+
+
+LARGEST_TEXT = 4 * MIB
+"""The size of the largest text that is searched for secrets, in bytes."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """Content to scan. `name` is the file; `place` gives the commit that brought it, "" for the work tree.
+
+    `unread`: the size in bytes of a content that is too large to be read and therefore empty here, otherwise 0.
+    """
+
+    name: str
+    content: bytes
+    place: Callable[[], str] = str
+    unread: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,6 +121,20 @@ def read_paths(paths: list[Path], root: Path) -> GateInput:
         tuple(file for file, _, _ in inputs.values()),
         tuple(RendererInput(*place, tuple(names)) for place, names in sorted(folders.items())),
     )
+
+
+def texts_of_files(given: GateInput) -> Iterator[Text]:
+    """Every file of the input, to search for secrets."""
+    files = [(entry.path, entry.path, given.snapshot) for service in given.services for entry in service.entries]
+    files += [(file.name, file.entry.path, file.snapshot) for file in (*given.plain, *given.inputs)]
+    for name, path, snapshot in files:
+        try:
+            data = snapshot.read(path)
+        except TooLargeError as error:
+            yield Text(name, b"", unread=error.size)
+        else:
+            if data is not None:
+                yield Text(name, data)
 
 
 def group_services(entries: list[Entry]) -> tuple[dict[ServicePath, list[Entry]], list[Entry]]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from neuroscale.core.errors import InputError, Problem, UntrustedError
-from neuroscale.gate.checks.secrets import LARGEST_TEXT, Text
-from neuroscale.gate.judged_files import GateInput, ServiceFolder, group_services
+from neuroscale.gate.judged_files import LARGEST_TEXT, GateInput, ServiceFolder, Text, group_services
 from neuroscale.repo.git import Git, GitTimeoutError
 from neuroscale.repo.layout import (
     CATALOG,
@@ -26,8 +25,7 @@ from neuroscale.repo.snapshot import Entry, GitSnapshot
 
 RENDERED_FROM = (TEMPLATE, SETTINGS, CATALOG, RUNTIMES)
 """The files that decide the content of a service when it is next rendered."""
-MOST_PATHS = 300
-"""The most paths on one command line of git."""
+_MOST_PATHS = 300  # on one command line of git
 MERGED_WITHIN = 120.0
 """Seconds that git may take to merge head into base."""
 
@@ -130,8 +128,7 @@ def read_change(change: Change) -> GateInput:
         touched |= set(group_services(after.entries(MANIFESTS))[0])
     # A link or a submodule in place of an environment can hide all of its service folders.
     outside = [path for path in below if ServicePath.of(path) is None]
-    # A command line has a limited length: with too many paths, everything is listed.
-    listed = after.entries(*(outside if len(outside) <= MOST_PATHS else [MANIFESTS])) if outside else []
+    listed = after.entries(*few_paths(outside)) if outside else []
     strays = group_services(listed)[1]
     entries = _by_service(after, touched)
     entries_before = _by_service(before, touched)
@@ -151,11 +148,15 @@ def read_change(change: Change) -> GateInput:
     return GateInput(after, tuple(folders), tuple(strays))
 
 
+def few_paths(below: Sequence[str]) -> Sequence[str]:
+    """Paths below manifests/ for one command line of git, which may not be too long: all of manifests/ instead."""
+    return below if len(below) <= _MOST_PATHS else [MANIFESTS]
+
+
 def _by_service(snapshot: GitSnapshot, services: set[ServicePath]) -> dict[ServicePath, list[Entry]]:
     if not services:
         return {}
-    prefixes = [MANIFESTS] if len(services) > MOST_PATHS else [service.folder for service in services]
-    grouped, _ = group_services(snapshot.entries(*prefixes))
+    grouped, _ = group_services(snapshot.entries(*few_paths([service.folder for service in services])))
     return grouped
 
 

@@ -10,7 +10,7 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from typing import Any, Literal
+from typing import Literal
 
 import yaml
 from yaml.events import (
@@ -23,10 +23,10 @@ from yaml.events import (
 )
 
 from neuroscale.core.errors import InputError
-from neuroscale.core.printable import plainly_counted
+from neuroscale.core.printable import plainly_counted, shortened
 from neuroscale.core.units import MIB
-from neuroscale.core.yaml_io import read_documents
-from neuroscale.gate.check import file_finding
+from neuroscale.core.yaml_io import parts, read_documents
+from neuroscale.gate.evaluation import file_finding
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import LARGEST_FILE
 from neuroscale.repo.snapshot import Snapshot
@@ -82,11 +82,11 @@ def not_judged(inputs: Sequence[RendererInput]) -> Iterator[str]:
     """One sentence for each renderer, for the verdict's list."""
     for renderer, command in _COMMANDS.items():
         own = [one for one in inputs if one.renderer == renderer]
-        named = ", ".join(f"{one.folder} ({plainly_counted(len(one.names), 'file')})" for one in own[:_MOST_NAMED])
-        more = f" and {plainly_counted(len(own) - _MOST_NAMED, 'more folder')}" if len(own) > _MOST_NAMED else ""
+        folders = [f"{one.folder} ({plainly_counted(len(one.names), 'file')})" for one in own]
         if own:
+            named = shortened(folders, _MOST_NAMED, "folder")
             yield (
-                f"Inputs of {renderer}, which are not judged as they stand: {named}{more}. "
+                f"Inputs of {renderer}, which are not judged as they stand: {named}. "
                 f"Render each folder ({command.format('FOLDER')}), and run the gate on the output."
             )
 
@@ -133,10 +133,10 @@ class _Files:
         try:
             text = self._text(path)
             self._take(text)
-            texts = [each for document in read_documents(text, path) for each in _texts(document.value)]
+            values = [each for document in read_documents(text, path) for _, each in parts(document.value)]
         except (InputError, ValueError):
             return self._folders[folder]
-        words = {word for text in texts for word in (text, text.partition("=")[2]) if word}
+        words = {word for text in values if isinstance(text, str) for word in (text, text.partition("=")[2]) if word}
         places = [posixpath.normpath(posixpath.join(folder, word)) for word in words]
         return {place for place in places if place in self._folders.get(posixpath.dirname(place), ())}
 
@@ -163,14 +163,6 @@ class _Files:
         self._room -= len(text)
         if self._room < 0:
             raise ValueError(text[:_MOST_NAMED])
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
 
 
 def _has_action(line: str) -> bool:

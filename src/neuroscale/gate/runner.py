@@ -5,10 +5,11 @@ Makes the verdict of a run from the results of its checks, in the order and the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import date
+from importlib import import_module
 from pathlib import Path
 
 from neuroscale import __version__
@@ -16,39 +17,28 @@ from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.files import scratch_folder
 from neuroscale.core.printable import plainly_counted
 from neuroscale.gate.changed_files import in_words
-from neuroscale.gate.check import GateCheck, GateResult, begin
-from neuroscale.gate.checks.files import FilesCheck
-from neuroscale.gate.checks.policy import PolicyCheck
-from neuroscale.gate.checks.schema import SchemaCheck
-from neuroscale.gate.checks.secrets import SecretsCheck, Text
-from neuroscale.gate.judged_files import GateInput, read_paths
+from neuroscale.gate.check import GateCheck, Run, Subject, begin, in_order
+from neuroscale.gate.evaluation import GateResult
+from neuroscale.gate.judged_files import GateInput, read_paths, texts_of_files
 from neuroscale.gate.merged_change import Change, read_change, texts_of, touches_rendering
-from neuroscale.gate.run_state import Run, Subject
-from neuroscale.gate.verdict import (
-    Alterations,
-    Check,
-    Finding,
-    Outcome,
-    ServiceReport,
-    Severity,
-    Verdict,
-    exit_status,
-)
+from neuroscale.gate.verdict import Alterations, Check, Finding, Outcome, ServiceReport, Severity, Verdict, exit_status
 from neuroscale.manifests.objects import Manifest
-from neuroscale.planning.plan import Plan, load_plan
-from neuroscale.repo.git import TooLargeError
-from neuroscale.repo.layout import CATALOG, PLAN_FILE, POLICIES, ServicePath
+from neuroscale.planning.plan import Plan, read_plan
+from neuroscale.repo.layout import CATALOG, POLICIES
 
 _NO_SERVER = (
     "Rules that only an API server knows (CEL rules of custom resources, quantities, port ranges): this run asked none."
 )
 
 
-def make_verdict(run: Run, results: Sequence[GateResult], not_checked: Sequence[str]) -> Verdict:
-    """The verdict on a run. `not_checked`: what its checks did not look at, in words."""
-    given, change = run.given, run.change
+def make_verdict(run: Run, not_checked: Sequence[str]) -> Verdict:
+    """The verdict on a run whose checks have ended. `not_checked`: what they did not look at, in words."""
+    given, change, results, anew = run.given, run.change, run.results, run.anew
+    altered = run.altered.alterations if run.altered else None
     checks = tuple(result.check for result in results)
-    found = merged([finding for result in results for finding in result.findings], [*run.anew, *run.servers])
+    found = merged(
+        [finding for result in results for finding in result.findings], [*anew.manifests, *anew.servers] if anew else []
+    )
     findings = tuple(
         sorted(
             found,
@@ -76,7 +66,7 @@ def make_verdict(run: Run, results: Sequence[GateResult], not_checked: Sequence[
     return Verdict(
         tool_version=__version__,
         exit_status=status.value,
-        headline=_headline(status, checks, findings, given, run.unjudged, run.altered),
+        headline=_headline(status, checks, findings, given, run.unjudged, altered),
         base=change.base if change else "",
         head=change.head if change else "",
         paths=run.subject.paths,
@@ -84,8 +74,8 @@ def make_verdict(run: Run, results: Sequence[GateResult], not_checked: Sequence[
         findings=findings,
         services=services,
         cost=run.cost,
-        effects=run.effects,
-        altered=run.altered,
+        effects=anew.effects if anew else None,
+        altered=altered,
         notes=tuple(_who_judged(run)),
         not_checked=(*not_checked, *_unseen(checks, given)),
     )
@@ -137,13 +127,10 @@ def _unseen(checks: Sequence[Check], given: GateInput) -> Iterator[str]:
 
 def _plan_before(change: Change | None, folder: str, kind: str) -> Plan | None:
     """The plan at base, to show what differs; None if the base has no readable plan."""
-    if change is None or kind == "added":
-        return None
-    data = change.before.read(f"{folder}/{PLAN_FILE}")
-    try:
-        return None if data is None else load_plan(data.decode("utf-8", "replace"), folder)
-    except InputError:
-        return None
+    if change is not None and kind != "added":
+        with suppress(InputError):
+            return read_plan(change.before, folder)
+    return None
 
 
 def _headline(
@@ -203,73 +190,46 @@ def gate_change(change: Change, today: date, *, server: bool = False, strict: bo
     return _judge(subject, today)
 
 
-def all_checks(*, renders_anew: bool = True, only_services: bool = False) -> Iterator[GateCheck]:
-    """Every check, for one run, in the order in which they begin. A check finds in the run what earlier checks hand on.
+_CHECKS = {
+    "files": "files:FilesCheck",
+    "change": "altered:AlteredCheck",
+    "effects": "effects:EffectsCheck",
+    "effects-fit": "fit.check:RenderedAnewFitCheck",
+    "policy": "policy:PolicyCheck",
+    "schema": "schema:SchemaCheck",
+    "secrets": "secrets:SecretsCheck",
+    "policy-of-head": "changed_policies:ChangedPoliciesCheck",
+    "policy-tests": "changed_policies:ChangedPolicyTestsCheck",
+    "server": "api_server:ApiServerCheck",
+    "kinds": "judged_kinds:KindsCheck",
+    "owners": "owners:OwnersCheck",
+    "catalog": "catalog:CatalogCheck",
+    "drift": "drift:DriftCheck",
+    "fit": "fit.check:FitCheck",
+    "fit-of-head": "fit.check:ChangedFactsFitCheck",
+    "platform": "platform_files:PlatformFilesCheck",
+    "production": "production:ProductionCheck",
+    "cost": "cost_rules:CostCheck",
+}
+"""The checks and their classes, in the order in which they begin, if none has to wait for what it needs.
 
-    Checks that wait for other programs begin as soon as all objects are known. The others are imported in their turn,
-    while those programs run: planning alone takes a tenth of a second of a processor. `renders_anew`: whether the input
-    is a change after which services are rendered otherwise; without one, the checks of it would be left out.
-    `only_services`: the input has nothing beside services, so the list of what it alters hands on no objects.
-    """
-    yield FilesCheck()
-    if not only_services:
-        yield _altered()
-    if renders_anew:
-        yield from _rendered_anew()
-    yield PolicyCheck()
-    yield SchemaCheck()
-    yield SecretsCheck()
-    from neuroscale.gate.checks.api_server import ApiServerCheck
-    from neuroscale.gate.checks.catalog import CatalogCheck
-    from neuroscale.gate.checks.changed_policies import ChangedPoliciesCheck, ChangedPolicyTestsCheck
-    from neuroscale.gate.checks.cost_rules import CostCheck
-    from neuroscale.gate.checks.drift import DriftCheck
-    from neuroscale.gate.checks.judged_kinds import KindsCheck
-    from neuroscale.gate.checks.owners import OwnersCheck
-    from neuroscale.gate.checks.platform_files import PlatformFilesCheck
-    from neuroscale.gate.checks.production import ProductionCheck
-    from neuroscale.gate.fit.check import ChangedFactsFitCheck, FitCheck
-
-    if only_services:
-        yield _altered()
-    yield from (
-        ChangedPoliciesCheck(),
-        ChangedPolicyTestsCheck(),
-        ApiServerCheck(),
-        KindsCheck(),
-        OwnersCheck(),
-        CatalogCheck(lambda run: bool(run.given.services)),
-        DriftCheck(),
-        FitCheck(),
-        ChangedFactsFitCheck(),
-        PlatformFilesCheck(),
-        ProductionCheck(),
-        CostCheck(),
-    )
+Checks that wait for other programs begin as soon as all objects are known. The others are imported in their turn, while
+those programs run: planning alone takes a tenth of a second of a processor.
+"""
 
 
-def _altered() -> GateCheck:
-    from neuroscale.gate.checks.altered import AlteredCheck
-
-    return AlteredCheck()
-
-
-def _rendered_anew() -> Iterator[GateCheck]:
-    """The checks of what a change of the template, the catalog or the settings does to services."""
-    from neuroscale.gate.checks.catalog import CatalogCheck
-    from neuroscale.gate.checks.effects import EffectsCheck
-    from neuroscale.gate.fit.check import RenderedAnewFitCheck
-
-    yield CatalogCheck(lambda run: run.change is not None and touches_rendering(run.change))
-    yield EffectsCheck()
-    yield RenderedAnewFitCheck()
+def all_checks(*, of_change: bool = True, renders_anew: bool = True) -> Iterator[GateCheck]:
+    """Every check, for one run. `of_change`: whether the input is a change, and `renders_anew`: whether services are
+    rendered otherwise after it; without, the checks of it would be left out."""
+    left_out = (*(() if of_change else ("change",)), *(() if renders_anew else ("effects", "effects-fit")))
+    return in_order([name for name in _CHECKS if name not in left_out], _made)
 
 
-def _checks_of(change: Change | None) -> Iterator[GateCheck]:
-    if change is None:
-        return all_checks(renders_anew=False, only_services=True)
-    only_services = all(ServicePath.of(path) is not None for path in change.paths)
-    return all_checks(renders_anew=touches_rendering(change), only_services=only_services)
+def _made(name: str) -> GateCheck:
+    module, _, of = _CHECKS[name].partition(":")
+    folder = "neuroscale.gate" if "." in module else "neuroscale.gate.checks"
+    check: GateCheck = getattr(import_module(f"{folder}.{module}"), of)()
+    return check
 
 
 def _judge(subject: Subject, today: date) -> Verdict:
@@ -281,34 +241,20 @@ def _judge(subject: Subject, today: date) -> Verdict:
         run = Run(subject, today, scratch, ending)
         not_checked: list[str] = []
         beside: list[tuple[GateCheck, Future[GateResult | None]]] = []
-        for check in _checks_of(subject.change):
+
+        def ended(check: GateCheck, result: GateResult | None) -> None:
+            nonlocal run
+            run = run.ended_with(check.name, result, check.value)
+            not_checked.extend(check.not_checked(run.seen_by(check)))
+
+        change = subject.change
+        renders_anew = change is not None and touches_rendering(change)
+        for check in all_checks(of_change=change is not None, renders_anew=renders_anew):
             end = begin(check, run)
             if check.beside:
                 beside.append((check, pool.submit(end)))
-                continue
-            result = end()
-            if result is not None:
-                run.results.append(result)
-            not_checked.extend(check.not_checked(run))
-
-        results = list(run.results)
+            else:
+                ended(check, end())
         for check, future in beside:
-            result = future.result()
-            if result is not None:
-                results.append(result)
-            not_checked.extend(check.not_checked(run))
-    return make_verdict(run, results, not_checked)
-
-
-def texts_of_files(given: GateInput) -> Iterable[Text]:
-    """Every file of the input, to search for secrets."""
-    files = [(entry.path, entry.path, given.snapshot) for service in given.services for entry in service.entries]
-    files += [(file.name, file.entry.path, file.snapshot) for file in (*given.plain, *given.inputs)]
-    for name, path, snapshot in files:
-        try:
-            data = snapshot.read(path)
-        except TooLargeError as error:
-            yield Text(name, b"", unread=error.size)
-        else:
-            if data is not None:
-                yield Text(name, data)
+            ended(check, future.result())
+    return make_verdict(run, not_checked)

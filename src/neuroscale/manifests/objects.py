@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -234,3 +234,10 @@ def _json_document(text: str, file: str) -> Document:
         ) from error
     except (RecursionError, ValueError) as error:
         raise InputError(Problem(file, "", f"not usable JSON: {error}", "Write plain, flat JSON.")) from error
+
+
+def tripwire(api_version: str, kind: str, metadata: Mapping[str, Any] | None = None, **fields: Any) -> Manifest:
+    """A known-bad object of the gate, which stands in no file."""
+    named = {"name": TRIPWIRE_PREFIX, **(metadata or {})}
+    value = {"apiVersion": api_version, "kind": kind, "metadata": named, **fields}
+    return Manifest("tripwire.yaml", value, Document(value, {(): 1}))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 from neuroscale.core.errors import InputError
 from neuroscale.core.validation import mapping
 from neuroscale.manifests.objects import Manifest, read_manifests
+from neuroscale.repo.layout import RUNTIMES as RUNTIMES_FOLDER
 from neuroscale.repo.snapshot import Snapshot
 
 KSERVE = "serving.kserve.io"
@@ -97,3 +99,13 @@ def runtime_of(model: Mapping[str, Any], namespace: str, runtimes: Runtimes) -> 
     if not name:
         return None
     return runtimes(name, namespace) or (_BUILT_IN if name == BUILT_IN else None)
+
+
+def runtimes_of(snapshot: Snapshot) -> Callable[[str], Manifest | None]:
+    """A function that gives a runtime by its name, or None if it does not exist. It reads them at its first call."""
+
+    @cache
+    def known() -> dict[str, Manifest]:
+        return {one.name: one for one in runtimes_below(snapshot, RUNTIMES_FOLDER)}
+
+    return lambda name: known().get(name)

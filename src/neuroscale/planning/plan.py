@@ -8,6 +8,8 @@ from typing import Literal
 from neuroscale.core.frozen import Frozen
 from neuroscale.core.validation import Money, parse
 from neuroscale.core.yaml_io import dump
+from neuroscale.repo.layout import PLAN_FILE
+from neuroscale.repo.snapshot import Snapshot, read_file
 
 
 class Replicas(Frozen):
@@ -189,6 +191,11 @@ class Plan(Frozen):
 def load_plan(text: str, where: str) -> Plan:
     """The plan in a `plan.yaml`. Raises InputError with file, field, line and what to write instead."""
     return parse(Plan, text, where)
+
+
+def read_plan(snapshot: Snapshot, folder: str) -> Plan | None:
+    """The plan in a service's folder, None if there is none. Raises InputError if it cannot be read."""
+    return read_file(snapshot, f"{folder}/{PLAN_FILE}", load_plan)
 
 
 def dump_plan(plan: Plan) -> str:

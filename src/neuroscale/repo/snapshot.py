@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, TypeVar
 
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.yaml_io import decode
 from neuroscale.repo.git import Git, TooLargeError, check_size
 
+T = TypeVar("T")
 Kind = Literal["file", "executable", "symlink", "submodule", "folder", "other"]
 
 
@@ -189,18 +190,30 @@ def read_all(snapshot: Snapshot, entries: Sequence[Entry]) -> dict[str, bytes]:
 
 
 LARGEST_TEXT = 256 * 1024
+LARGEST_OF_SERVICE = 128 * 1024  # bytes of a request or a plan
 """The size of the largest settings, catalog, template or policy file that is read, in bytes."""
 
 
-def read_text(snapshot: Snapshot, path: str) -> str:
-    """The text of a file that must exist. Raises InputError if it is missing, too large or not UTF-8."""
+def read_text(snapshot: Snapshot, path: str, most: int = LARGEST_TEXT) -> str:
+    """The text of a file that must exist.
+
+    Raises InputError if it is missing, not UTF-8 or has more than `most` bytes.
+    """
     data = snapshot.read(path)
     if data is None:
         raise InputError.at(path, "", "is missing", "Restore the file.")
-    if len(data) > LARGEST_TEXT:
+    if len(data) > most:
         told = f"has {len(data)} bytes, which is far more than such a file has"
-        raise InputError.at(path, "", told, f"Write at most {LARGEST_TEXT} bytes.")
+        raise InputError.at(path, "", told, f"Write at most {most} bytes.")
     return decode(data, path)
+
+
+def read_file(snapshot: Snapshot, path: str, load: Callable[[str, str], T]) -> T | None:
+    """What `load` makes of the text and the path of a file of a service; None if the file does not exist.
+
+    Raises InputError if it cannot be read or has more than `LARGEST_OF_SERVICE` bytes.
+    """
+    return None if snapshot.read(path) is None else load(read_text(snapshot, path, LARGEST_OF_SERVICE), path)
 
 
 class Texts:

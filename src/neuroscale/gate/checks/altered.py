@@ -20,8 +20,9 @@ from neuroscale.core.printable import counted, noun_for
 from neuroscale.core.units import MIB
 from neuroscale.gate.changed_files import KINDS, OWNERS, WORKFLOWS, changed_files, kind_of
 from neuroscale.gate.changed_values import Value, changed_values, compared, entries_of, holds_objects
-from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding, problem_findings
+from neuroscale.gate.check import Altered, GateCheck, LeftOut, Run
 from neuroscale.gate.checks.git_attributes import changed_lines
+from neuroscale.gate.evaluation import Evaluation, file_finding, problem_findings
 from neuroscale.gate.verdict import CHANGE_CHECK, Alterations, ChangedValue, Finding, Severity
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.policies.policy_set import POLICY_FILE
@@ -31,7 +32,6 @@ from neuroscale.repo.snapshot import MemorySnapshot
 
 if TYPE_CHECKING:
     from neuroscale.gate.merged_change import Change
-    from neuroscale.gate.run_state import Run
 
 GATE = CHANGE_CHECK
 _MOST_VALUES = 2_000  # that the verdict lists
@@ -84,11 +84,11 @@ class AlteredCheck(GateCheck):
         findings = [*_notices_of(values), *_forge_files(change), *_not_compared(unread), *_weaker_tests(change)]
         objects, faults = _cluster_objects(change)
         known = run.schemas().kinds if objects else {}
-        for manifest in objects:
-            judged = (manifest.api_version, manifest.kind) in known
-            (run.cluster if judged else self._without_schema).append(manifest)
-        run.altered = Alterations(
-            files=files, values=tuple(_listed(values)), left_out=max(0, len(values) - _MOST_VALUES)
+        self._without_schema = [one for one in objects if (one.api_version, one.kind) not in known]
+        listed, left_out = tuple(_listed(values)), max(0, len(values) - _MOST_VALUES)
+        self.value = Altered(
+            Alterations(files=files, values=listed, left_out=left_out),
+            tuple(one for one in objects if (one.api_version, one.kind) in known),
         )
         count = len(change.paths)
         return Evaluation((*faults, *findings), sum(kind.count for kind in files), count, "files", caught, caught)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from neuroscale.core import tool_cache
 from neuroscale.core.errors import UntrustedError
-from neuroscale.gate.check import Evaluation, GateCheck, LeftOut
+from neuroscale.gate.check import APPLIED, GateCheck, LeftOut, Run
+from neuroscale.gate.evaluation import Evaluation
 from neuroscale.manifests.serving_runtimes import KSERVE
 
 if TYPE_CHECKING:
-    from neuroscale.gate.run_state import Run
     from neuroscale.kube.ephemeral import EphemeralServer
 
 _NO_WEBHOOK = (
@@ -28,6 +28,7 @@ class ApiServerCheck(GateCheck):
 
     name = "server"
     title = "API server"
+    needs = APPLIED
     beside = True
 
     def __init__(self) -> None:

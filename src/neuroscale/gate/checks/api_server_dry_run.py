@@ -1,4 +1,6 @@
-"""Sends every object to a real API server, as a strict server-side dry-run: the third level of the schema checks.
+"""Holds known-bad and known-good objects, and the answer that an API server must give to each in every run.
+
+Sends every object to a real API server, as a strict server-side dry-run: the third level of the schema checks.
 
 The run starts the server itself. The server holds nothing but the custom resource definitions that the set-up pins, and
 never stores a judged object: a webhook, an APIService or a custom resource definition of a change is a dry-run like any
@@ -13,25 +15,103 @@ Asks an API server by dry-run which kinds it knows, and whether it would accept 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.waiting import attempts, repeatedly
 from neuroscale.core.yaml_io import Path as FieldPath
-from neuroscale.core.yaml_io import dotted
-from neuroscale.gate.check import Evaluation, manifest_finding
-from neuroscale.gate.checks.api_server_tripwires import GOOD, check_good, check_tripwires, root_tripwire, tripwires
+from neuroscale.core.yaml_io import dotted, parts
+from neuroscale.gate.evaluation import Evaluation, manifest_finding
 from neuroscale.gate.verdict import Finding
 from neuroscale.kube.client import Cluster, Kind, KubernetesError, RefusedError
 from neuroscale.kube.ephemeral import EphemeralServer
-from neuroscale.manifests.objects import Manifest
+from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest
+
+_Object = dict[str, Any]
+_KindName = tuple[str, str]
+_TRIPWIRE_FIELD = "neuroscaleTripwire"
+
+
+@dataclass(frozen=True)
+class Tripwire:
+    """A known-bad object, and the words with which an API server refuses it."""
+
+    value: _Object
+    words: str
+
+
+def _object(api_version: str, kind: str, name: str, **fields: Any) -> _Object:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": f"{TRIPWIRE_PREFIX}-{name}"}, **fields}
+
+
+def _deployment(name: str, label: str = "a", memory: str = "1Gi") -> _Object:
+    container = {"name": "main", "image": "example", "resources": {"limits": {"memory": memory}}}
+    template = {"metadata": {"labels": {"app": label}}, "spec": {"containers": [container]}}
+    spec = {"selector": {"matchLabels": {"app": "a"}}, "template": template}
+    return _object("apps/v1", "Deployment", name, spec=spec)
+
+
+def _service(name: str, port: int) -> _Object:
+    return _object("v1", "Service", name, spec={"ports": [{"port": port}], "selector": {"app": "a"}})
+
+
+def _policy(name: str, generated: _Object) -> _Object:
+    return _object("policies.kyverno.io/v1", "GeneratingPolicy", name, spec={"generate": [generated]})
+
+
+GOOD = (_deployment("good"), _service("good", 80), _policy("good", {"expression": "true"}))
+_FIXED = (
+    Tripwire(_deployment("quantity", memory="1Gigs"), "quantities must match the regular expression"),
+    Tripwire(_deployment("selector", label="b"), "`selector` does not match template `labels`"),
+    Tripwire(_service("port", 70000), "must be between 1 and 65535"),
+    # The smallest of the pinned definitions that has a rule in CEL about an object alone.
+    Tripwire(_policy("rule", {}), "exactly one of expression or template must be set"),
+)
+_LLM = "LLMInferenceService"
+
+
+def tripwires(kinds: Iterable[_KindName]) -> list[Tripwire]:
+    """The tripwires of every run, and one for KServe's rules of LLMInferenceService if `kinds` names that kind."""
+    spec = {"replicas": 1, "scaling": {"minReplicas": 1, "maxReplicas": 2}}
+    words = "replicas and scaling are mutually exclusive"
+    rules = [
+        Tripwire(_object(api_version, kind, "rule", spec=spec), words)
+        for api_version, kind in sorted(kinds)
+        if kind == _LLM and api_version in ("serving.kserve.io/v1alpha1", "serving.kserve.io/v1alpha2")
+    ]
+    return [*_FIXED, *rules]
+
+
+@functools.cache
+def root_tripwire(api_version: str, kind: str) -> Tripwire:
+    """An object of a kind with a field that it does not have."""
+    value = _object(api_version, kind, kind.lower(), **{_TRIPWIRE_FIELD: True})
+    return Tripwire(value, f'unknown field "{_TRIPWIRE_FIELD}"')
+
+
+def check_tripwires(asked: Sequence[Tripwire], answers: Sequence[RefusedError | None]) -> None:
+    """Raises UntrustedError for a tripwire that the server took, or refused with other words than the tripwire's."""
+    for tripwire, answer in zip(asked, answers, strict=True):
+        if answer is None or tripwire.words not in answer.message:
+            name = f"{tripwire.value['apiVersion']} {tripwire.value['kind']} {tripwire.value['metadata']['name']}"
+            told = "took it" if answer is None else f"said: {answer.message}"
+            raise UntrustedError(f"the API server did not refuse the tripwire {name}: '{tripwire.words}'; it {told}")
+
+
+def check_good(answers: Sequence[RefusedError | None]) -> None:
+    """Raises UntrustedError for an object of `GOOD` that the server refused."""
+    for value, answer in zip(GOOD, answers, strict=True):
+        if answer is not None:
+            raise UntrustedError(f"the API server refused a {value['kind']} that is known to be good: {answer.message}")
+
 
 GATE = "server"
-_Object = dict[str, Any]
 
 _KIND_FIX = (
     "Correct apiVersion and kind, or add the module with its definition to the set-up. A definition in the change "
@@ -73,16 +153,11 @@ def _fields_in(message: str, value: _Object) -> list[tuple[str, str]]:
     return [("", message)]
 
 
-def _bad_quantities(value: Any, path: FieldPath = (), *, inside: bool = False) -> Iterable[tuple[FieldPath, str]]:
+def _bad_quantities(value: _Object) -> Iterable[tuple[FieldPath, str]]:
     """Texts in the place of a quantity that are not quantities. The server does not say which one it means."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _bad_quantities(item, (*path, str(key)), inside=inside or key in _QUANTITIES)
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _bad_quantities(item, (*path, index))
-    elif inside and isinstance(value, str) and not _QUANTITY.fullmatch(value):
-        yield path, value
+    for path, text in parts(value):
+        if isinstance(text, str) and not _QUANTITIES.isdisjoint(path) and not _QUANTITY.fullmatch(text):
+            yield path, text
 
 
 def _field_path(field: str) -> FieldPath:
@@ -90,8 +165,6 @@ def _field_path(field: str) -> FieldPath:
     parts = [name or index for name, index in _PART.findall(field)]
     return tuple(int(part) if part.isdigit() else part for part in parts)
 
-
-_KindName = tuple[str, str]
 
 _AT_ONCE = 8
 _ATTEMPTS = 3
@@ -191,24 +264,14 @@ class Questions:
     def __init__(self, cluster: Cluster, kinds: KnownKinds) -> None:
         self._cluster = cluster
         self._kinds = kinds
-        self._failure: BaseException | None = None
 
     def all(self, values: Sequence[_Object]) -> list[RefusedError | None]:
         """The refusal of each object, or None if the server takes it. Raises UntrustedError if an answer is missing."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            answers = list(pool.map(self._one, values))
+            answers = list(pool.map(self._ask, values))  # the first failure leaves out the others
         if len(answers) != len(values):
             raise UntrustedError(f"the API server answered for {len(answers)} of {len(values)} objects.")
         return answers
-
-    def _one(self, value: _Object) -> RefusedError | None:
-        if self._failure is not None:
-            raise self._failure
-        try:
-            return self._ask(value)
-        except BaseException as error:
-            self._failure = error
-            raise
 
     def _ask(self, value: _Object) -> RefusedError | None:
         kind = self._kinds.of(value)
@@ -280,10 +343,7 @@ def evaluate_by_server(
         kinds = KnownKinds(cluster, definitions, wanted)
         unknown = {index: why for index, one in enumerate(manifests) if isinstance(why := kinds.of(one.value), str)}
         known = [one for index, one in enumerate(manifests) if index not in unknown]
-        bad = [
-            *fixed,
-            *(root_tripwire(*name) for name in sorted({(one.api_version, one.kind) for one in known})),
-        ]
+        bad = [*fixed, *(root_tripwire(*name) for name in sorted({(one.api_version, one.kind) for one in known}))]
         asking = Questions(cluster, kinds)
         asked = asking.all([*(one.value for one in known), *(one.value for one in bad), *GOOD])
     except (KubernetesError, UntrustedError) as error:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.budgets import check_budgets, load_budgets
 from neuroscale.catalog.settings import check_settings
 from neuroscale.core.errors import InputError, UntrustedError
-from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, problem_findings
+from neuroscale.gate.check import GateCheck, LeftOut, Run
+from neuroscale.gate.evaluation import Evaluation, problem_findings
+from neuroscale.gate.merged_change import touches_rendering
 from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.accelerators import doubles
@@ -19,29 +18,21 @@ from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.repo.layout import CATALOG
 from neuroscale.repo.snapshot import MemorySnapshot
 
-if TYPE_CHECKING:
-    from neuroscale.gate.run_state import Run
-
 GATE = "catalog"
 
 
 class CatalogCheck(GateCheck):
-    """Hands on the platform to the checks that plan and render. `needed`: whether a check behind it plans or renders.
-
-    It runs once, before the first check that needs it.
-    """
+    """Hands on the platform to the checks that plan and render."""
 
     name = GATE
     title = "Catalog, settings and template"
 
-    def __init__(self, needed: Callable[[Run], bool]) -> None:
-        self._needed = needed
-
     def left_out(self, run: Run) -> LeftOut | None:
-        return None if self._needed(run) and run.result(GATE) is None else LeftOut()
+        renders_anew = run.change is not None and touches_rendering(run.change)
+        return None if run.given.services or renders_anew else LeftOut()
 
     def evaluate(self, run: Run) -> Evaluation:
-        findings, run.platform = load_platform(run.after)
+        findings, self.value = load_platform(run.after)
         return Evaluation(tuple(findings), 3, 3, "parts", 1, _tripwire())
 
 

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 from neuroscale.core import tool_cache
 from neuroscale.core.errors import InputError, Problem, UntrustedError
 from neuroscale.core.schemas import SchemaSet
-from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding, manifest_finding, problem_findings
+from neuroscale.gate.check import APPLIED, GateCheck, LeftOut, Run
 from neuroscale.gate.checks.kyverno import RARER_COLLECTION
 from neuroscale.gate.checks.policy import evaluate_by, evaluate_policies, exception_findings
+from neuroscale.gate.evaluation import Evaluation, file_finding, manifest_finding, problem_findings
 from neuroscale.gate.run_upstream_tool import run_tool
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import Manifest, read_manifests
@@ -34,7 +35,6 @@ from neuroscale.repo.snapshot import Snapshot, read_text
 
 if TYPE_CHECKING:
     from neuroscale.gate.merged_change import Change
-    from neuroscale.gate.run_state import Run
 
 
 class ChangedPoliciesCheck(GateCheck):
@@ -42,6 +42,7 @@ class ChangedPoliciesCheck(GateCheck):
 
     name = "policy-of-head"
     title = "Policies of the change"
+    needs = APPLIED
     beside = True
 
     def left_out(self, run: Run) -> LeftOut | None:

@@ -15,31 +15,22 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 from neuroscale.catalog.budgets import Budget, Budgets, Rule, load_budgets
 from neuroscale.catalog.settings import LONGEST_DAYS, CostRules, LargeChange
 from neuroscale.core.errors import InputError, NeuroscaleError, UntrustedError
-from neuroscale.core.printable import counted
+from neuroscale.core.printable import shortened
 from neuroscale.costs.bill import BudgetUse, CostChange, PriceListUsed, Range, ServiceCost, Totals, UnpricedItem
 from neuroscale.costs.change import NAME, OWN
 from neuroscale.costs.pricing import Prices
 from neuroscale.costs.rules import CenterTotal, CostFinding, judge_costs, list_exceptions, without_a_bill_before
-from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding
+from neuroscale.gate.check import GateCheck, LeftOut, Run
 from neuroscale.gate.checks.catalog import GATE as CATALOG_CHECK
-from neuroscale.gate.checks.cost_of_change import (
-    PLATFORM_SOURCES,
-    cost_of_change,
-    deciding_prices,
-    prices_of,
-)
+from neuroscale.gate.checks.cost_of_change import PLATFORM_SOURCES, cost_of_change, deciding_prices, prices_of
 from neuroscale.gate.checks.repository_costs import RepositoryCosts
+from neuroscale.gate.evaluation import Evaluation, file_finding
 from neuroscale.gate.verdict import Finding, Outcome, Severity
 from neuroscale.repo.layout import BUDGETS, CATALOG, MANIFESTS, SETTINGS
-
-if TYPE_CHECKING:
-    from neuroscale.gate.run_state import Run
-
 
 _NAME = "tripwire"
 
@@ -127,6 +118,7 @@ class CostCheck(GateCheck):
 
     name = GATE
     title = "Cost"
+    needs = ("files", "catalog", "drift")
 
     def __init__(self) -> None:
         self._rules = CostRules()
@@ -157,7 +149,7 @@ class CostCheck(GateCheck):
         try:
             costs = cost_of_change(change, run.judge, run.after, run.manifests, run.plans, run.today)
             if costs is not None:
-                run.cost, self._judged, self._new_prices = costs.shown, costs.judged, costs.new_prices
+                self.value, self._judged, self._new_prices = costs.shown, costs.judged, costs.new_prices
         except Exception as error:
             reason = str(error) if isinstance(error, NeuroscaleError) else f"{type(error).__name__}: {error}"
             self._unknown = f"The change of the cost is not known: {' '.join(reason.split())}"
@@ -168,7 +160,7 @@ class CostCheck(GateCheck):
         if self._unknown:
             # Where a rule could refuse, a cost that nobody knows must not pass: `evaluate` says so.
             return None if "block" in levels else LeftOut()
-        if levels == {"off"} or (run.cost is None and not change.touches(CATALOG, SETTINGS)):
+        if levels == {"off"} or (self.value is None and not change.touches(CATALOG, SETTINGS)):
             return LeftOut()
         return None
 
@@ -195,23 +187,23 @@ class CostCheck(GateCheck):
                 else _totals_at_new_prices(run, budgets)
             )
             self._without_budget = sorted(set(touched) - {OWN, *budgets.budgets})
-        if run.cost:
-            run.cost = run.cost.model_copy(update={"budgets": tuple(_uses(totals, budgets))})
+        if self.value:
+            self.value = self.value.model_copy(update={"budgets": tuple(_uses(totals, budgets))})
         judged = self._judged
-        if judged is not None and run.cost is not None and judged is not run.cost:
+        if judged is not None and self.value is not None and judged is not self.value:
             # What the change's own prices do not know after it, and what the base's did not know before it.
-            past = [one for one in judged.unpriced if one.side == "before" and one not in run.cost.unpriced]
-            judged = judged.model_copy(update={"unpriced": (*run.cost.unpriced, *past)})
+            past = [one for one in judged.unpriced if one.side == "before" and one not in self.value.unpriced]
+            judged = judged.model_copy(update={"unpriced": (*self.value.unpriced, *past)})
         longest = run.longest_days
         rules = judge_costs(judged, totals, self._rules, budgets, run.today, longest, prices.free)
-        findings = [_finding(one) for one in (*rules, *self._of_both_sides(run))]
-        services = len(run.cost.services) if run.cost else 0
+        findings = [_finding(one) for one in (*rules, *self._of_both_sides())]
+        services = len(self.value.services) if self.value else 0
         compared = f"compared with the budget of {', '.join(totals)}" if totals else ""
         return Evaluation(tuple(findings), services, services, "services", caught, caught, compared)
 
-    def _of_both_sides(self, run: Run) -> Iterator[CostFinding]:
+    def _of_both_sides(self) -> Iterator[CostFinding]:
         """Notices of a change of services and prices: which price decides, and which services only new prices know."""
-        shown, judged = run.cost, self._judged
+        shown, judged = self.value, self._judged
         if shown is None or judged is None:
             return
         where = f"{CATALOG}/prices"
@@ -224,17 +216,15 @@ class CostCheck(GateCheck):
             fix = "Merge the prices first, in a change of their own: then they decide."
             yield CostFinding("both-prices", "warn", where, "prices", message, fix)
         if self._new_prices:
-            message = f"of the change itself are the only ones for {', '.join(self._new_prices[:_NAMED])}"
-            more = len(self._new_prices) - _NAMED
-            message += f" and {counted(more, 'more service')}" if more > 0 else ""
+            message = f"of the change itself are the only ones for {shortened(self._new_prices, _NAMED, 'service')}"
             yield CostFinding("new-price", "warn", where, "prices", message, "Compare them with their source.")
 
-    def not_checked(self, run: Run) -> Iterable[str]:
+    def not_checked(self, run: Run) -> Iterable[str]:  # noqa: ARG002
         if self._unknown:
             yield self._unknown
         if self._without_budget:
             yield f"Budgets: {', '.join(self._without_budget)} has none in {BUDGETS}/."
-        new = without_a_bill_before(run.cost, self._rules.large_change) if run.cost else []
+        new = without_a_bill_before(self.value, self._rules.large_change) if self.value else []
         if new:
             names = ", ".join(new)
             yield f"Large changes: {names} cost nothing before, which only `usd_a_month` in {SETTINGS} would judge."

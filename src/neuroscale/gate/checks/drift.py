@@ -1,38 +1,104 @@
-"""The drift check: Git holds exactly what the request and its plan render to, and the plan is the planner's own."""
+"""The drift check: Git holds exactly what the request and its plan render to, and the plan is the planner's own.
+
+Looks up earlier states of the base branch: a folder that a revert brings back is not an edit.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, TypeVar
+from functools import cached_property
 
 from neuroscale.catalog.settings import LONGEST_DAYS
-from neuroscale.core.errors import InputError, Problem, UntrustedError
-from neuroscale.core.printable import plainly_counted
-from neuroscale.core.yaml_io import decode
-from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding, problem_findings
-from neuroscale.gate.checks.history import History
+from neuroscale.core.errors import InputError, UntrustedError
+from neuroscale.core.printable import plainly_counted, shortened
+from neuroscale.gate.check import GateCheck, LeftOut, Run
+from neuroscale.gate.evaluation import Evaluation, file_finding, problem_findings
 from neuroscale.gate.judged_files import ServiceFolder
+from neuroscale.gate.merged_change import Change, few_paths
 from neuroscale.gate.platform_sources import UNREADABLE
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.planning.override_shortfalls import shortfalls_of
-from neuroscale.planning.plan import Plan, load_plan
+from neuroscale.planning.plan import Plan, read_plan
 from neuroscale.planning.planner import plan, request_digest, settings_key
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE
-from neuroscale.repo.snapshot import Snapshot
+from neuroscale.repo.snapshot import Snapshot, read_file
 from neuroscale.request.service_request import KnownNames, Request, check_request, fault_of, load_request
 
-if TYPE_CHECKING:
-    from neuroscale.gate.run_state import Run
+_MOST_CHANGES = 1000
+
+
+@dataclass(frozen=True)
+class Stood:
+    """A commit of the base branch, and its day as an ISO date."""
+
+    commit: str
+    day: str
+
+    def __str__(self) -> str:
+        return f"commit {self.commit[:12]} of {self.day}"
+
+
+class History:
+    """The base branch by its first parents: its own commits, without those of the branches merged into it.
+
+    `folders`: the folders that `stood` may be called with. It asks Git once, at the first call.
+    """
+
+    def __init__(self, change: Change, folders: Sequence[str]) -> None:
+        self._change = change
+        self._folders = folders
+        self._answers: dict[str, Stood | None] = {}
+
+    def stood(self, folder: str) -> Stood | None:
+        """The newest commit that made a folder of the base branch exactly what it is after the change.
+
+        None if the folder was never like this in the commits that are looked through. The present state of a folder
+        that the change leaves alone does not count: it must have been like this before its last change.
+        """
+        if folder not in self._answers:
+            self._answers[folder] = self._find(folder)
+        return self._answers[folder]
+
+    @property
+    def reach(self) -> str:
+        """The part of the branch that was looked through, in words."""
+        if len(self._commits) < _MOST_CHANGES:
+            return "on the base branch"
+        return f"in the last {_MOST_CHANGES} changes of the base branch (older ones were not looked at)"
+
+    @cached_property
+    def _commits(self) -> list[Stood]:
+        """The commits of the base branch that changed one of the folders, newest first."""
+        options = ("--first-parent", f"--max-count={_MOST_CHANGES}", "--format=%H %cs")
+        listed = self._change.git.text("log", *options, self._change.base, "--", *few_paths(self._folders))
+        return [Stood(*line.split(" ")) for line in listed.splitlines()]
+
+    def _find(self, folder: str) -> Stood | None:
+        git = self._change.git
+        wanted = git.tree(self._change.tree, folder)
+        if not wanted or "\n" in folder:  # git reads one name a line
+            return None
+        names = "".join(f"{one.commit}:{folder}\n" for one in self._commits)
+        told = git.run("cat-file", "--batch-check=%(objectname)", data=names.encode(errors="surrogateescape"))
+        states = [line == wanted for line in told.stdout.decode(errors="replace").split("\n")]
+        start = 0
+        if git.tree(self._change.base, folder) == wanted:
+            start = states.index(False) if False in states else len(states)
+        if True not in states[start:]:
+            return None
+        newest = states.index(True, start)
+        # Commits that changed another folder saw it as well.
+        after = states.index(False, newest) if False in states[newest:] else len(states)
+        return self._commits[after - 1]
+
 
 GATE = "drift"
 _SHOWN_LINES = 6
-_LARGEST_FILE = 128 * 1024  # bytes of a request or a plan
-
-T = TypeVar("T")
 
 
 class DriftCheck(GateCheck):
@@ -40,6 +106,7 @@ class DriftCheck(GateCheck):
 
     name = GATE
     title = "Drift"
+    needs = ("catalog",)
 
     def __init__(self) -> None:
         self._old_plans = 0
@@ -59,10 +126,9 @@ class DriftCheck(GateCheck):
             raise UntrustedError("the drift check has no platform to render by.")
         services, change = run.given.services, run.change
         history = None if change is None else History(change, [service.path.folder for service in services])
-        evaluation, plans = evaluate_drift(
+        evaluation, self.value = evaluate_drift(
             run.given.snapshot, services, run.platform, run.today, history, run.longest_days
         )
-        run.plans.update(plans)
         self._old_plans = sum(finding.rule == "old-lock" for finding in evaluation.findings)
         return evaluation
 
@@ -103,208 +169,139 @@ def evaluate_drift(
     plans: dict[str, Plan] = {}
     present = [service for service in services if service.change != "removed"]
     for service in present:
-        request, found = _request(snapshot, service.path.folder)
-        findings.extend(found)
-        if request is None:
-            continue
-        findings.extend(_overrides(service.path.folder, request, today, longest_days))
-        found, locked = _service(snapshot, service, request, platform, history)
-        findings.extend(found)
+        comparison = _Comparison(snapshot, service, platform, history)
+        locked = comparison.run(today, longest_days)
+        findings.extend(comparison.findings)
         if locked is not None:
             plans[service.path.folder] = locked
     return Evaluation(tuple(findings), len(present), len(present), "services", caught, caught), plans
 
 
-def _request(snapshot: Snapshot, folder: str) -> tuple[Request | None, list[Finding]]:
-    try:
-        return read_file(snapshot, f"{folder}/{REQUEST_FILE}", load_request), []
-    except InputError as error:
-        return None, problem_findings(GATE, "request", error)
+class _Comparison:
+    """The comparison of one service's request, plan and files, with its findings."""
 
+    def __init__(
+        self, snapshot: Snapshot, service: ServiceFolder, platform: PlanningInputs, history: History | None
+    ) -> None:
+        self.snapshot, self.service, self.platform, self.history = snapshot, service, platform, history
+        self.folder = service.path.folder
+        self.replan = f"Run `neuroscale replan {self.folder}` and commit the result"
+        self.findings: list[Finding] = []
 
-def _service(
-    snapshot: Snapshot, service: ServiceFolder, request: Request, platform: PlanningInputs, history: History | None
-) -> tuple[list[Finding], Plan | None]:
-    folder = service.path.folder
-    try:
-        locked = read_file(snapshot, f"{folder}/{PLAN_FILE}", load_plan)
-    except InputError as error:
-        return problem_findings(GATE, "plan", error), None
-    if locked is None:
-        return [], None  # the files check reports that it is missing
-    findings = _belongs(service, request, locked)
-    try:
-        check_request(request, KnownNames.of(platform.catalog, platform.settings), f"{folder}/{REQUEST_FILE}")
-    except InputError as error:
-        return [*findings, *problem_findings(GATE, "request", error)], locked
-    if locked.lock.request_digest != request_digest(request):
-        findings.append(
-            file_finding(
-                GATE,
-                "outdated-plan",
-                f"{folder}/{PLAN_FILE}",
-                "was made for other answers than request.yaml holds",
-                f"Run `neuroscale replan {folder}` and commit the result.",
+    def say(self, rule: str, name: str, message: str, fix: str, *, notice: bool = False) -> None:
+        """Add a finding at a file of the folder, or at the folder itself ("")."""
+        severity = Severity.NOTICE if notice else Severity.ERROR
+        self.findings.append(
+            file_finding(GATE, rule, f"{self.folder}/{name}".rstrip("/"), message, fix, severity=severity)
+        )
+
+    def run(self, today: date, longest_days: int) -> Plan | None:
+        """The service's plan if it can be read; the files check reports files that are missing."""
+        rule = "request"
+        try:
+            request = read_file(self.snapshot, f"{self.folder}/{REQUEST_FILE}", load_request)
+            if request is None:
+                return None
+            self._overrides(request, today, longest_days)
+            rule = "plan"
+            locked = read_plan(self.snapshot, self.folder)
+        except InputError as error:
+            self.findings += problem_findings(GATE, rule, error)
+            return None
+        if locked is not None:
+            self._belongs(request, locked)
+            self._compare(request, locked)
+        return locked
+
+    def _compare(self, request: Request, locked: Plan) -> None:
+        known = KnownNames.of(self.platform.catalog, self.platform.settings)
+        try:
+            check_request(request, known, f"{self.folder}/{REQUEST_FILE}")
+        except InputError as error:
+            self.findings += problem_findings(GATE, "request", error)
+            return
+        if locked.lock.request_digest != request_digest(request):
+            self.say(
+                "outdated-plan", PLAN_FILE, "was made for other answers than request.yaml holds", f"{self.replan}."
             )
-        )
-        return findings, locked
-    findings.extend(_plan_findings(service, request, locked, platform, history))
-    if locked.verdict == "refused":
-        findings.append(
-            file_finding(
-                GATE,
-                "refused-plan",
-                f"{folder}/{PLAN_FILE}",
-                f"the plan is refused: {' '.join(locked.reasons)}",
-                _alternatives(locked),
-            )
-        )
-        return findings, locked
-    findings.extend(_less_than_asked(folder, request, locked))
-    return [*findings, *_file_findings(snapshot, folder, request, locked, platform, history)], locked
+            return
+        self._plan(request, locked)
+        if locked.verdict == "refused":
+            message = f"the plan is refused: {' '.join(locked.reasons)}"
+            self.say("refused-plan", PLAN_FILE, message, _alternatives(locked))
+            return
+        fix = f"Change the overrides or the answers, run `neuroscale replan {self.folder}` and commit the result."
+        for shortfall in shortfalls_of(request, locked):  # what overrides take from the answers of the form
+            self.say("less-than-asked", REQUEST_FILE, shortfall, fix, notice=True)
+        self._files(request, locked)
 
+    def _belongs(self, request: Request, locked: Plan) -> None:
+        """The request and the plan name the folder that they lie in."""
+        path = self.service.path
+        for file, named in ((REQUEST_FILE, request), (PLAN_FILE, locked)):
+            for field, expected in (("service", path.service), ("environment", path.environment)):
+                if (value := getattr(named, field)) != expected:
+                    message = f"{field} is {value!r}, but the folder says {expected!r}"
+                    self.say("wrong-folder", file, message, f"Write {field}: {expected}, or move the folder.")
 
-def _file_findings(
-    snapshot: Snapshot, folder: str, request: Request, locked: Plan, platform: PlanningInputs, history: History | None
-) -> list[Finding]:
-    """Whether the files are what request and plan render to, or were like this on the base branch before."""
-    try:
-        rendered = render(request, locked, platform.template)
-    except InputError as error:
-        findings = problem_findings(GATE, "render", error)
-    else:
-        actual = {name: data for name in rendered if (data := snapshot.read(f"{folder}/{name}")) is not None}
-        findings = compare(folder, {name: text.encode() for name, text in rendered.items()}, actual)
-    if not findings or history is None or (stood := history.stood(folder)) is None:
-        return findings
-    names = ", ".join(sorted({finding.file.rpartition("/")[2] for finding in findings}))
-    return [
-        file_finding(
-            GATE,
-            "restored-files",
-            folder,
-            f"is as it was on the base branch at {stood}; today's template renders something else: {names}",
-            f"Run `neuroscale replan {folder}` and commit the result when you want the newer one.",
-            severity=Severity.NOTICE,
-        )
-    ]
+    def _overrides(self, request: Request, today: date, longest_days: int) -> None:
+        """A finding for every override; one in force is a notice."""
+        for override in request.overrides:
+            fault = fault_of(override.reason, override.expires, today, longest_days)
+            message = f"the override of {override.field}"
+            if fault is None:
+                rule, fix = "override", "Remove it when it is no longer needed."
+                message += f" with {override.value} is in force until {override.expires}: {override.reason}"
+            else:
+                rule, fix, message = f"override-{fault.rule}", fault.fix, f"{message} {fault.message}"
+            fix += f" Then run `neuroscale replan {self.folder}` and commit the result."
+            self.say(rule, REQUEST_FILE, message, fix, notice=fault is None)
 
-
-def read_file(snapshot: Snapshot, path: str, load: Callable[[str, str], T]) -> T | None:
-    """A request or a plan; None if the file does not exist. Raises InputError if it cannot be read."""
-    data = snapshot.read(path)
-    if data is not None and len(data) > _LARGEST_FILE:
-        told = f"has {len(data)} bytes, which is far more than a service has"
-        raise InputError(Problem(path, "", told, f"Write at most {_LARGEST_FILE} bytes."))
-    return None if data is None else load(decode(data, path), path)
-
-
-def _belongs(service: ServiceFolder, request: Request, locked: Plan) -> list[Finding]:
-    """The request and the plan name the folder that they lie in."""
-    findings = []
-    for file, named in ((REQUEST_FILE, request), (PLAN_FILE, locked)):
-        for field, expected in (("service", service.path.service), ("environment", service.path.environment)):
-            if (value := getattr(named, field)) != expected:
-                findings.append(
-                    file_finding(
-                        GATE,
-                        "wrong-folder",
-                        f"{service.path.folder}/{file}",
-                        f"{field} is {value!r}, but the folder says {expected!r}",
-                        f"Write {field}: {expected}, or move the folder.",
-                    )
-                )
-    return findings
-
-
-def _overrides(folder: str, request: Request, today: date, longest_days: int) -> list[Finding]:
-    """A finding for every override; one in force is a notice."""
-    findings = []
-    for override in request.overrides:
-        fault = fault_of(override.reason, override.expires, today, longest_days)
-        subject = f"the override of {override.field}"
-        if fault is None:
-            rule, fix, severity = "override", "Remove it when it is no longer needed.", Severity.NOTICE
-            message = f"{subject} with {override.value} is in force until {override.expires}: {override.reason}"
+    def _files(self, request: Request, locked: Plan) -> None:
+        """Whether the files are what request and plan render to, or were like this on the base branch before."""
+        try:
+            rendered = render(request, locked, self.platform.template)
+        except InputError as error:
+            faults = problem_findings(GATE, "render", error)
         else:
-            rule, fix, severity = f"override-{fault.rule}", fault.fix, Severity.ERROR
-            message = f"{subject} {fault.message}"
-        fix += f" Then run `neuroscale replan {folder}` and commit the result."
-        findings.append(file_finding(GATE, rule, f"{folder}/{REQUEST_FILE}", message, fix, severity=severity))
-    return findings
+            read = {name: self.snapshot.read(f"{self.folder}/{name}") for name in rendered}
+            actual = {name: data for name, data in read.items() if data is not None}
+            faults = compare(self.folder, {name: text.encode() for name, text in rendered.items()}, actual)
+        if not faults or self.history is None or (stood := self.history.stood(self.folder)) is None:
+            self.findings += faults
+            return
+        names = ", ".join(sorted({fault.file.rpartition("/")[2] for fault in faults}))
+        message = f"is as it was on the base branch at {stood}; today's template renders something else: {names}"
+        self.say("restored-files", "", message, f"{self.replan} when you want the newer one.", notice=True)
 
+    def _plan(self, request: Request, locked: Plan) -> None:
+        """Whether the lock matches the planner's plan.
 
-def _less_than_asked(folder: str, request: Request, locked: Plan) -> list[Finding]:
-    """A notice for everything that overrides take from the answers of the form."""
-    fix = f"Change the overrides or the answers, run `neuroscale replan {folder}` and commit the result."
-    return [
-        file_finding(GATE, "less-than-asked", f"{folder}/{REQUEST_FILE}", one, fix, severity=Severity.NOTICE)
-        for one in shortfalls_of(request, locked)
-    ]
-
-
-def _plan_findings(
-    service: ServiceFolder, request: Request, locked: Plan, platform: PlanningInputs, history: History | None
-) -> list[Finding]:
-    """Whether the lock matches the planner's plan.
-
-    A lock from this very catalog, planner and template must equal a new plan. An older one was accepted when it was
-    merged; but a change may bring in or alter a lock only if it says what the planner says, or if it brings back the
-    whole folder as it was merged once.
-    """
-    file = f"{service.path.folder}/{PLAN_FILE}"
-    fresh = plan(request, platform.catalog, platform.settings, platform.template.version)
-    if fresh == locked:
-        return []
-    differing = _differing_fields(locked, fresh)
-    command = f"Run `neuroscale replan {service.path.folder}` and commit the result"
-    if not differing:
-        return [
-            file_finding(
-                GATE,
-                "old-lock",
-                file,
-                "is older than the catalog, the settings, the planner or the template; a new plan says the same",
-                f"{command} when you want the newer one.",
-                severity=Severity.NOTICE,
-            )
-        ]
-    shown = "; ".join(differing[:4]) + (f" and {len(differing) - 4} more" if len(differing) > 4 else "")
-    same_origin = _origin(fresh) == _origin(locked)
-    if same_origin or service.plan_changed:
-        stood = None if history is None else history.stood(service.path.folder)
-        if stood is not None:
-            return [
-                file_finding(
-                    GATE,
-                    "restored-plan",
-                    file,
-                    f"is the plan of {stood} of the base branch, with its request and its files; "
-                    f"a new plan would differ: {shown}",
-                    f"{command} when you want the newer one.",
-                    severity=Severity.NOTICE,
-                )
-            ]
-        never = "" if history is None else f", and no such folder was found {history.reach}"
-        return [
-            file_finding(
-                GATE,
-                "edited-plan",
-                file,
-                f"differs from the plan that the planner makes for this request{never}: {shown}",
-                f"{command}; an exception to the plan belongs in the request's overrides.",
-            )
-        ]
-    return [
-        file_finding(
-            GATE,
-            "old-lock",
-            file,
-            f"is older than the catalog, the settings, the planner or the template; a new plan would differ: {shown}",
-            f"{command} when you want the newer one.",
-            severity=Severity.NOTICE,
-        )
-    ]
+        A lock from this very catalog, planner and template must equal a new plan. An older one was accepted when it was
+        merged; but a change may bring in or alter a lock only if it says what the planner says, or if it brings back
+        the whole folder as it was merged once.
+        """
+        platform, history = self.platform, self.history
+        fresh = plan(request, platform.catalog, platform.settings, platform.template.version)
+        if fresh == locked:
+            return
+        newer = f"{self.replan} when you want the newer one."
+        older = "is older than the catalog, the settings, the planner or the template; a new plan"
+        differing = _differing_fields(locked, fresh)
+        if not differing:
+            self.say("old-lock", PLAN_FILE, f"{older} says the same", newer, notice=True)
+            return
+        shown = shortened(differing, 4, separator="; ")
+        if _origin(fresh) != _origin(locked) and not self.service.plan_changed:
+            self.say("old-lock", PLAN_FILE, f"{older} would differ: {shown}", newer, notice=True)
+        elif history is not None and (stood := history.stood(self.folder)) is not None:
+            message = f"is the plan of {stood} of the base branch, with its request and its files; "
+            self.say("restored-plan", PLAN_FILE, f"{message}a new plan would differ: {shown}", newer, notice=True)
+        else:
+            never = "" if history is None else f", and no such folder was found {history.reach}"
+            message = f"differs from the plan that the planner makes for this request{never}: {shown}"
+            fix = f"{self.replan}; an exception to the plan belongs in the request's overrides."
+            self.say("edited-plan", PLAN_FILE, message, fix)
 
 
 def _origin(made: Plan) -> tuple[str | None, ...]:
@@ -353,16 +350,9 @@ def compare(folder: str, rendered: Mapping[str, bytes], actual: Mapping[str, byt
             if text[:3] not in ("---", "+++") and text[:2] != "@@"
         ]
         shown = " | ".join(changes[:_SHOWN_LINES]) + (" | ..." if len(changes) > _SHOWN_LINES else "")
-        findings.append(
-            file_finding(
-                GATE,
-                "edited",
-                f"{folder}/{name}",
-                f"differs from what request and plan render to: {shown or 'white space or line ends'}",
-                f"Run `neuroscale render {folder}/{REQUEST_FILE}`; change the request, not the rendered file.",
-                max(1, min(line, len(found))),
-            )
-        )
+        message = f"differs from what request and plan render to: {shown or 'white space or line ends'}"
+        fix = f"Run `neuroscale render {folder}/{REQUEST_FILE}`; change the request, not the rendered file."
+        findings.append(file_finding(GATE, "edited", f"{folder}/{name}", message, fix, max(1, min(line, len(found)))))
     return findings
 
 

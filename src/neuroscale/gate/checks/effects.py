@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.yaml_io import Document
-from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding, problem_findings
-from neuroscale.gate.checks.drift import read_file
+from neuroscale.gate.check import Anew, GateCheck, LeftOut, Run
 from neuroscale.gate.checks.effects_requests import (
     GATE,
     Asked,
@@ -26,6 +25,7 @@ from neuroscale.gate.checks.effects_requests import (
 )
 from neuroscale.gate.checks.files import read_service
 from neuroscale.gate.checks.object_diff import FieldChange, field_changes
+from neuroscale.gate.evaluation import Evaluation, file_finding, problem_findings
 from neuroscale.gate.judged_files import ServiceFolder
 from neuroscale.gate.merged_change import Change, touches_rendering
 from neuroscale.gate.platform_sources import UNREADABLE, PlatformSources
@@ -40,11 +40,8 @@ from neuroscale.rendering.scaffolder.skeleton_values import template_values
 from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import CATALOG, EXAMPLES, RENDERED_KINDS, REQUEST_FILE, SETTINGS, TEMPLATE
-from neuroscale.repo.snapshot import MemorySnapshot
+from neuroscale.repo.snapshot import MemorySnapshot, read_file
 from neuroscale.request.service_request import KnownNames, Request, check_request
-
-if TYPE_CHECKING:
-    from neuroscale.gate.run_state import Run
 
 _MOST_DIFFERENCES = 200  # of the verdict's list
 _MOST_FIELDS = 300  # of one object that are compared with other objects'
@@ -64,9 +61,7 @@ class EffectsCheck(GateCheck):
 
     name = GATE
     title = "Services, rendered again"
-
-    def __init__(self) -> None:
-        self._said: tuple[str, ...] = ()
+    needs = ("files", "catalog")
 
     def left_out(self, run: Run) -> LeftOut | None:
         if run.change is None or not touches_rendering(run.change):
@@ -76,29 +71,14 @@ class EffectsCheck(GateCheck):
     def evaluate(self, run: Run) -> Evaluation:
         if run.change is None or run.platform is None:
             raise UntrustedError("this run has no change to compare, or no platform.")
-        evaluation, found = evaluate_effects(run.change, run.given.services, run.platform, run.judge, run.manifests)
-        run.effects = found.effects
-        run.anew.extend(found.manifests)
-        run.servers.extend(found.servers)
-        self._said = found.said
+        evaluation, self.value = evaluate_effects(
+            run.change, run.given.services, run.platform, run.judge, run.manifests
+        )
         return evaluation
 
     def not_checked(self, run: Run) -> Iterable[str]:
-        return () if run.change is None else (*unseen(run.change), *self._said)
-
-
-@dataclass(frozen=True)
-class Anew:
-    """The result of rendering. `manifests`: the objects that the change renders otherwise, which no check has judged.
-
-    `servers`: these, and the objects that it renders as before, whose runtimes and facts may differ. `said`: what was
-    not looked at, in words.
-    """
-
-    effects: Effects
-    manifests: tuple[Manifest, ...] = ()
-    servers: tuple[Manifest, ...] = ()
-    said: tuple[str, ...] = ()
+        said = self.value.said if self.value else ()
+        return () if run.change is None else (*unseen(run.change), *said)
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from neuroscale.core.errors import InputError
-from neuroscale.gate.check import file_finding, problem_findings
-from neuroscale.gate.checks.drift import read_file
+from neuroscale.core.printable import shortened
+from neuroscale.gate.evaluation import file_finding, problem_findings
 from neuroscale.gate.judged_files import ServiceFolder
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import Finding
-from neuroscale.planning.plan import Plan, load_plan
+from neuroscale.planning.plan import Plan, read_plan
 from neuroscale.rendering.scaffolder.lint import branches, in_words, reached
 from neuroscale.rendering.scaffolder.template import FETCH, Template
-from neuroscale.repo.layout import CATALOG, EXAMPLES, PLAN_FILE, REQUEST_FILE, SETTINGS, TEMPLATE, ServicePath
-from neuroscale.repo.snapshot import GitSnapshot
+from neuroscale.repo.layout import CATALOG, EXAMPLES, REQUEST_FILE, SETTINGS, TEMPLATE, ServicePath
+from neuroscale.repo.snapshot import GitSnapshot, read_file
 from neuroscale.request.service_request import Request, load_request
 
 GATE = "effects"
@@ -97,7 +97,7 @@ class _Choice:
         label, file = folder.partition("/")[2], f"{folder}/{REQUEST_FILE}"
         try:
             request = read_file(self.change.after, file, load_request)
-            locked = read_file(self.change.after, f"{folder}/{PLAN_FILE}", load_plan)
+            locked = read_plan(self.change.after, folder)
         except InputError:
             return  # the drift check reports what is wrong with them
         if (
@@ -145,8 +145,7 @@ def skeletons(template: Template) -> dict[str, str]:
 
 
 def listed(names: Sequence[str]) -> str:
-    names = list(dict.fromkeys(names))
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return shortened(list(dict.fromkeys(names)), 5)
 
 
 def unreached_lines(before: Template | None, after: Template, values: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:

@@ -8,16 +8,16 @@ object of the service.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from neuroscale.core.errors import InputError, UntrustedError
-from neuroscale.gate.check import Evaluation, GateCheck, file_finding, problem_findings
+from neuroscale.gate.check import GateCheck, Run
 from neuroscale.gate.checks.colliding_names import name_collisions, taken_names
 from neuroscale.gate.checks.git_attributes import ATTRIBUTES, attribute_findings
 from neuroscale.gate.checks.whole_tree import evaluate_tree
+from neuroscale.gate.evaluation import Evaluation, file_finding, problem_findings
 from neuroscale.gate.judged_files import GateInput, ServiceFolder, SourceFile
 from neuroscale.gate.renderer_inputs import not_judged, unrendered
 from neuroscale.gate.verdict import Finding, Severity
@@ -26,10 +26,8 @@ from neuroscale.repo.layout import MANIFESTS, PLAN_FILE, RENDERED_KINDS, REQUEST
 from neuroscale.repo.snapshot import Entry, Kind, MemorySnapshot, Snapshot
 from neuroscale.request.service_request import SERVICE_NAME
 
-if TYPE_CHECKING:
-    from neuroscale.gate.run_state import Run
-
 GATE = "files"
+_finding = partial(file_finding, GATE)
 _ALLOWED = {REQUEST_FILE, PLAN_FILE, *RENDERED_KINDS}
 _KIND_WORDS: dict[Kind, str] = {
     "symlink": "a symbolic link",
@@ -53,7 +51,7 @@ class FilesCheck(GateCheck):
 
     def evaluate(self, run: Run) -> Evaluation:
         seen, manifests = evaluate_files(run.given, _environments(run), strict=run.subject.strict)
-        run.manifests.extend(manifests)
+        self.value = tuple(manifests)
         if run.change is None:
             return seen
         found, tripwires = evaluate_tree(run.change)
@@ -116,42 +114,31 @@ def _look(given: GateInput, environments: Sequence[str] | None) -> tuple[list[Fi
         findings.extend(_folder_findings(service, environments))
         objects: list[Manifest] = []
         for entry in service.entries:
-            found, read = room.read(entry.path, partial(_service_file, given.snapshot, service.path, entry))
-            findings.extend(found)
+            faults, read = room.read(entry.path, partial(_service_file, given.snapshot, service.path, entry))
+            findings.extend(faults)
             objects.extend(read)
         findings.extend(_one_service(service.path, objects))
         manifests.extend(objects)
+    stray = "lies in manifests/ but in no service folder"
+    move = "Move it out of manifests/: only services lie there, in manifests/<environment>/<service>/."
     for entry in given.strays:
         looked_at += 1
-        findings.append(
-            file_finding(
-                GATE,
-                "stray-file",
-                entry.path,
-                "lies in manifests/ but in no service folder",
-                "Move it out of manifests/: only services lie there, in manifests/<environment>/<service>/.",
-            )
-        )
+        findings.append(_finding("stray-file", entry.path, stray, move))
     for file in given.plain:
         looked_at += 1
-        found, read = room.read(file.name, partial(_plain_file, file))
-        findings.extend(found)
+        faults, read = room.read(file.name, partial(_plain_file, file))
+        findings.extend(faults)
         manifests.extend(read)
-    findings.extend(_duplicates(manifests))
-    findings.extend(_collisions(given, manifests))
+    findings.extend((*_duplicates(manifests), *_collisions(given, manifests)))
+    kept = []
     for manifest in manifests:
         if manifest.name.startswith(TRIPWIRE_PREFIX) or manifest.namespace.startswith(TRIPWIRE_PREFIX):
-            findings.append(
-                file_finding(
-                    GATE,
-                    "reserved-name",
-                    manifest.file,
-                    f"{manifest.subject} uses the name of the gate's own tripwires",
-                    f"Choose a name that does not start with {TRIPWIRE_PREFIX}.",
-                    manifest.line("metadata"),
-                )
-            )
-    return findings, [m for m in manifests if not m.name.startswith(TRIPWIRE_PREFIX)], looked_at
+            message = f"{manifest.subject} uses the name of the gate's own tripwires"
+            fix = f"Choose a name that does not start with {TRIPWIRE_PREFIX}."
+            findings.append(_finding("reserved-name", manifest.file, message, fix, manifest.line("metadata")))
+        if not manifest.name.startswith(TRIPWIRE_PREFIX):
+            kept.append(manifest)
+    return findings, kept, looked_at
 
 
 class _Room:
@@ -160,205 +147,131 @@ class _Room:
     def __init__(self) -> None:
         self._objects = _MOST_OBJECTS
         self._values = _MOST_VALUES
-        self._told = False
+        self._is_full = False
 
     def read(self, name: str, read: Callable[[], _Seen]) -> _Seen:
         """The content of a file. Once there is no room it reads nothing; the first file without room is a finding."""
-        if self._told:
+        if self._is_full:
             return [], []
         if self._objects <= 0 or self._values <= 0:
-            self._told = True
-            told = (
-                f"and the files after it are not read: one run reads up to {_MOST_OBJECTS} objects with {_MOST_VALUES} "
-                "values"
-            )
-            return [
-                file_finding(GATE, "too-much", name, told, "Check parts of it one by one, or bring smaller changes.")
-            ], []
+            self._is_full = True
+            bounds = f"up to {_MOST_OBJECTS} objects with {_MOST_VALUES} values"
+            message = f"and the files after it are not read: one run reads {bounds}"
+            return [_finding("too-much", name, message, "Check parts of it one by one, or bring smaller changes.")], []
         findings, manifests = read()
         self._objects -= len(manifests)
         self._values -= sum(len(one) for one in {id(one.document): one.document.lines for one in manifests}.values())
         return findings, manifests
 
 
-def _folder_findings(service: ServiceFolder, environments: Sequence[str] | None) -> list[Finding]:
-    findings = []
+def _folder_findings(service: ServiceFolder, environments: Sequence[str] | None) -> Iterator[Finding]:
     folder = service.path.folder
     if environments is not None and service.path.environment not in environments:
-        findings.append(
-            file_finding(
-                GATE,
-                "unknown-environment",
-                folder,
-                f"{service.path.environment!r} is not an environment of platform/settings.yaml",
-                f"Use one of {', '.join(environments)}, or add the environment to the settings.",
-            )
-        )
+        message = f"{service.path.environment!r} is not an environment of platform/settings.yaml"
+        fix = f"Use one of {', '.join(environments)}, or add the environment to the settings."
+        yield _finding("unknown-environment", folder, message, fix)
     if not re.fullmatch(SERVICE_NAME, service.path.service):
-        findings.append(
-            file_finding(
-                GATE,
-                "service-name",
-                folder,
-                f"{service.path.service!r} is not a service name",
-                "Use lower-case letters, digits and '-', starting with a letter, at most 40 characters.",
-            )
-        )
+        fix = "Use lower-case letters, digits and '-', starting with a letter, at most 40 characters."
+        yield _finding("service-name", folder, f"{service.path.service!r} is not a service name", fix)
     if service.change == "removed":
-        findings.append(
-            file_finding(
-                GATE,
-                "removed-service",
-                folder,
-                "the change removes this service: Argo CD deletes it, and its callers get errors",
-                "Merge it once nobody needs the service; otherwise restore the folder.",
-                severity=Severity.NOTICE,
-            )
-        )
-    else:
-        present = {entry.path for entry in service.entries}
-        make = f"Run `neuroscale render {folder}/{REQUEST_FILE}`"
-        if f"{folder}/{REQUEST_FILE}" not in present:
-            make = f"Restore {REQUEST_FILE} first, from which `neuroscale render` makes the other files"
-        for name in sorted(_ALLOWED):
-            if f"{folder}/{name}" not in present:
-                findings.append(
-                    file_finding(
-                        GATE,
-                        "missing-file",
-                        f"{folder}/{name}",
-                        "is missing from the service's folder",
-                        f"{make}, or remove the whole folder.",
-                    )
-                )
-    return findings
+        message = "the change removes this service: Argo CD deletes it, and its callers get errors"
+        fix = "Merge it once nobody needs the service; otherwise restore the folder."
+        yield _finding("removed-service", folder, message, fix, severity=Severity.NOTICE)
+        return
+    present = {entry.path for entry in service.entries}
+    make = f"Run `neuroscale render {folder}/{REQUEST_FILE}`"
+    if f"{folder}/{REQUEST_FILE}" not in present:
+        make = f"Restore {REQUEST_FILE} first, from which `neuroscale render` makes the other files"
+    for file in (f"{folder}/{name}" for name in sorted(_ALLOWED)):
+        if file not in present:
+            message = "is missing from the service's folder"
+            yield _finding("missing-file", file, message, f"{make}, or remove the whole folder.")
 
 
-def _service_file(snapshot: Snapshot, service: ServicePath, entry: Entry) -> tuple[list[Finding], list[Manifest]]:
-    name = entry.path.removeprefix(f"{service.folder}/")
+def _service_file(snapshot: Snapshot, service: ServicePath, entry: Entry) -> _Seen:
+    name, file = entry.path.removeprefix(f"{service.folder}/"), entry.path
     if name not in _ALLOWED:
         fix = (
             f"Keep only {', '.join(sorted(_ALLOWED))}: Argo CD would apply this file too, or render the folder with it."
         )
-        return [
-            file_finding(GATE, "unlisted-file", entry.path, "is not a file that a service folder may hold", fix)
-        ], []
+        return [_finding("unlisted-file", file, "is not a file that a service folder may hold", fix)], []
     if entry.kind != "file":
-        word = _KIND_WORDS.get(entry.kind, "not a regular file")
-        return [
-            file_finding(GATE, "not-a-plain-file", entry.path, f"is {word}", "Commit a regular file with mode 644.")
-        ], []
+        return [_not_plain(file, entry, "Commit a regular file with mode 644.")], []
     try:
-        data = snapshot.read(entry.path)
-        if data is None:
-            raise UntrustedError(f"{entry.path} is listed but cannot be read.")
+        data = _content(snapshot.read(file), file)
         if name not in RENDERED_KINDS:
             return [], []  # the drift check reads the request and its plan
-        manifests = read_manifests(data, entry.path, service)
+        manifests = read_manifests(data, file, service)
     except InputError as error:
         return problem_findings(GATE, "unreadable", error), []
+    kind = RENDERED_KINDS[name]
     if len(manifests) != 1 or manifests[0].prefix:
         message = f"holds {len(manifests)} objects" if len(manifests) != 1 else "holds a List"
-        return [
-            file_finding(GATE, "one-object", entry.path, message, f"Write exactly one {RENDERED_KINDS[name]}.")
-        ], manifests
-    if manifests[0].kind != RENDERED_KINDS[name]:
-        message = f"holds a {manifests[0].kind} where a {RENDERED_KINDS[name]} belongs"
-        fix = f"Write a {RENDERED_KINDS[name]}: a service consists of {', '.join(RENDERED_KINDS.values())} only."
-        return [file_finding(GATE, "wrong-kind", entry.path, message, fix, manifests[0].line("kind"))], manifests
+        return [_finding("one-object", file, message, f"Write exactly one {kind}.")], manifests
+    if manifests[0].kind != kind:
+        message = f"holds a {manifests[0].kind} where a {kind} belongs"
+        fix = f"Write a {kind}: a service consists of {', '.join(RENDERED_KINDS.values())} only."
+        return [_finding("wrong-kind", file, message, fix, manifests[0].line("kind"))], manifests
     return [], manifests
 
 
-def _one_service(service: ServicePath, manifests: Sequence[Manifest]) -> list[Finding]:
+def _one_service(service: ServicePath, manifests: Sequence[Manifest]) -> Iterator[Finding]:
     """All objects of a folder belong to the one service and lie in one namespace."""
-    findings = []
-    namespaces = sorted({manifest.namespace for manifest in manifests})
+    namespaces = {manifest.namespace for manifest in manifests}
     for manifest in manifests:
         if manifest.name != service.service:
-            findings.append(
-                file_finding(
-                    GATE,
-                    "wrong-name",
-                    manifest.file,
-                    f"metadata.name is {manifest.name!r}, but the folder is the service {service.service!r}",
-                    f"Write metadata.name: {service.service}.",
-                    manifest.line("metadata", "name"),
-                )
-            )
+            message = f"metadata.name is {manifest.name!r}, but the folder is the service {service.service!r}"
+            fix = f"Write metadata.name: {service.service}."
+            yield _finding("wrong-name", manifest.file, message, fix, manifest.line("metadata", "name"))
         if not manifest.namespace or len(namespaces) != 1:
-            findings.append(
-                file_finding(
-                    GATE,
-                    "wrong-namespace",
-                    manifest.file,
-                    f"metadata.namespace is {manifest.namespace!r}, but a service lies in one namespace",
-                    "Write the team's namespace in every file of the service.",
-                    manifest.line("metadata", "namespace"),
-                )
-            )
-    return findings
+            message = f"metadata.namespace is {manifest.namespace!r}, but a service lies in one namespace"
+            fix = "Write the team's namespace in every file of the service."
+            yield _finding("wrong-namespace", manifest.file, message, fix, manifest.line("metadata", "namespace"))
 
 
-def _plain_file(file: SourceFile) -> tuple[list[Finding], list[Manifest]]:
+def _plain_file(file: SourceFile) -> _Seen:
     if file.entry.kind not in ("file", "executable"):
-        word = _KIND_WORDS.get(file.entry.kind, "not a regular file")
-        return [file_finding(GATE, "not-a-plain-file", file.name, f"is {word}", "Replace it with the file itself.")], []
+        return [_not_plain(file.name, file.entry, "Replace it with the file itself.")], []
     try:
-        data = file.read()
-        if data is None:
-            raise UntrustedError(f"{file.name} is listed but cannot be read.")
-        manifests = read_manifests(data, file.name)
+        manifests = read_manifests(_content(file.read(), file.name), file.name)
     except InputError as error:
         return problem_findings(GATE, "unreadable", error), []
     if not manifests:
-        return [file_finding(GATE, "empty", file.name, "holds no object", "Remove the file or write an object.")], []
+        return [_finding("empty", file.name, "holds no object", "Remove the file or write an object.")], []
     return [], manifests
 
 
-def _duplicates(manifests: Sequence[Manifest]) -> list[Finding]:
+def _not_plain(name: str, entry: Entry, fix: str) -> Finding:
+    return _finding("not-a-plain-file", name, f"is {_KIND_WORDS.get(entry.kind, 'not a regular file')}", fix)
+
+
+def _content(data: bytes | None, name: str) -> bytes:
+    if data is None:
+        raise UntrustedError(f"{name} is listed but cannot be read.")
+    return data
+
+
+def _duplicates(manifests: Sequence[Manifest]) -> Iterator[Finding]:
     """Objects that one cluster would take for the same object: in one environment, or in the plain folders."""
     first: dict[tuple[str, tuple[str, str, str, str]], Manifest] = {}
-    findings = []
     for manifest in manifests:
         key = (manifest.service.environment if manifest.service else "", manifest.identity)
         if (other := first.setdefault(key, manifest)) is not manifest:
-            findings.append(
-                file_finding(
-                    GATE,
-                    "duplicate-object",
-                    manifest.file,
-                    f"{manifest.subject} is also in {other.file}",
-                    "Keep one of the two: they would overwrite each other in the cluster.",
-                    manifest.line("metadata", "name"),
-                )
-            )
-    return findings
+            message = f"{manifest.subject} is also in {other.file}"
+            fix = "Keep one of the two: they would overwrite each other in the cluster."
+            yield _finding("duplicate-object", manifest.file, message, fix, manifest.line("metadata", "name"))
 
 
-def _collisions(given: GateInput, manifests: Sequence[Manifest]) -> list[Finding]:
+def _collisions(given: GateInput, manifests: Sequence[Manifest]) -> Iterator[Finding]:
     """Services for which KServe makes objects of the same name, and services with the name of a platform object."""
-    return [
-        file_finding(
-            GATE,
-            "name-collision",
-            manifest.file,
-            f"KServe makes {name} for {manifest.subject} and for {other.subject} in {other.file}: "
-            "one of them would overwrite the other's",
-            "Give one of the two services another name.",
-            manifest.line("metadata", "name"),
-        )
-        for manifest, other, name in name_collisions(given, manifests)
-    ] + [
-        file_finding(
-            GATE,
-            "name-collision",
-            manifest.file,
-            f"{manifest.subject} has the name of the platform's object in {file}: Argo CD would not deploy the service",
-            "Give the service another name.",
-            manifest.line("metadata", "name"),
-        )
-        for manifest, file in taken_names(given, manifests)
-    ]
+    for manifest, other, name in name_collisions(given, manifests):
+        makes = f"KServe makes {name} for {manifest.subject} and for {other.subject} in {other.file}"
+        message, fix = f"{makes}: one of them would overwrite the other's", "Give one of the two services another name."
+        yield _finding("name-collision", manifest.file, message, fix, manifest.line("metadata", "name"))
+    for manifest, file in taken_names(given, manifests):
+        has = f"{manifest.subject} has the name of the platform's object in {file}"
+        message, fix = f"{has}: Argo CD would not deploy the service", "Give the service another name."
+        yield _finding("name-collision", manifest.file, message, fix, manifest.line("metadata", "name"))
 
 
 def _tripwires() -> list[tuple[str, GateInput]]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.files import scratch_folder
-from neuroscale.gate.check import file_finding
+from neuroscale.gate.evaluation import file_finding
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX

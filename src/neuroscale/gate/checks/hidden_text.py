@@ -47,10 +47,6 @@ class Hidden:
     content: bytes
     origins: tuple[tuple[int, int], ...]
 
-    def line(self, number: int) -> int:
-        """The line of the file that a line of this text comes from."""
-        return line_of_origin(self.origins, number)
-
 
 def line_of_origin(origins: tuple[tuple[int, int], ...], number: int) -> int:
     """The line of a file that line `number` of a text comes from, by its `origins`."""

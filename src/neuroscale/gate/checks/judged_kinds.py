@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from neuroscale.core.errors import UntrustedError
+from neuroscale.core.printable import shortened
 from neuroscale.core.schemas import SchemaSet
-from neuroscale.core.yaml_io import Document, Path
-from neuroscale.gate.check import Evaluation, GateCheck, manifest_finding
+from neuroscale.core.yaml_io import Path
+from neuroscale.gate.check import GateCheck, Run
 from neuroscale.gate.checks.object_rules import (
     HOOK,
     INTERNAL,
+    REFUSED,
     impossible_replicas,
     internal_texts,
     secrets_of_map,
@@ -29,14 +31,11 @@ from neuroscale.gate.checks.object_rules import INTERNAL_TEXT as INTERNAL_RULE
 from neuroscale.gate.checks.object_rules import SYNC_ANNOTATION as RULE
 from neuroscale.gate.checks.open_networks import RULE as OPEN_NETWORK
 from neuroscale.gate.checks.open_networks import open_rules
-from neuroscale.gate.checks.refused_kinds import REFUSED
+from neuroscale.gate.evaluation import Evaluation, manifest_finding
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests import pod_sets
-from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest
+from neuroscale.manifests.objects import Manifest, tripwire
 from neuroscale.policies.policy_set import Policy
-
-if TYPE_CHECKING:
-    from neuroscale.gate.run_state import Run
 
 GATE = "kinds"
 
@@ -86,15 +85,16 @@ class KindsCheck(GateCheck):
 
     name = GATE
     title = "Kinds"
+    needs = ("files", "effects")
 
     def evaluate(self, run: Run) -> Evaluation:
         policies = run.judge.policies().policies
         evaluation, unjudged = evaluate_kinds(run.judged, policies, run.schemas(), strict=run.subject.strict)
-        run.unjudged.extend(unjudged)
+        self.value = tuple(unjudged)
         return evaluation
 
-    def not_checked(self, run: Run) -> Iterable[str]:
-        return unjudged_kinds(run.unjudged)
+    def not_checked(self, run: Run) -> Iterable[str]:  # noqa: ARG002
+        return unjudged_kinds(self.value or ())
 
 
 def evaluate_kinds(
@@ -110,9 +110,7 @@ def evaluate_kinds(
         if [finding.rule for finding in found] != [rule]:
             raise UntrustedError(f"the kinds check did not find its tripwire for the rule {rule!r}.")
     # The kind of this one has policies, and no other rule of this module.
-    if not list(
-        impossible_replicas(GATE, _manifest("serving.kserve.io/v1beta1", "InferenceService", spec=_IMPOSSIBLE))
-    ):
+    if not list(impossible_replicas(GATE, tripwire("serving.kserve.io/v1beta1", "InferenceService", spec=_IMPOSSIBLE))):
         raise UntrustedError("the kinds check did not find its tripwire for the rule 'impossible-replicas'.")
     findings, unjudged = _look(manifests, policies, schemas, strict=strict)
     detail = f"{len(unjudged)} of {len(manifests)} objects are of a kind that nothing judges" if unjudged else ""
@@ -125,11 +123,7 @@ def unjudged_kinds(unjudged: Sequence[Manifest]) -> Iterator[str]:
     files: dict[str, dict[str, None]] = {}
     for manifest in unjudged:
         files.setdefault(f"{manifest.api_version} {manifest.kind}", {})[manifest.file] = None
-    told = [
-        f"{kind} ({', '.join(list(named)[:_MOST_NAMED])}"
-        + (f" and {len(named) - _MOST_NAMED} more files)" if len(named) > _MOST_NAMED else ")")
-        for kind, named in sorted(files.items())
-    ]
+    told = [f"{kind} ({shortened(list(named), _MOST_NAMED, 'file')})" for kind, named in sorted(files.items())]
     if told:
         yield (
             "Objects of kinds that no policy and no rule judges, so that only their form was checked: "
@@ -169,16 +163,9 @@ def _look(
         if not _is_harmless(manifest) and not any(policy.applies(manifest, kind.plural) for policy in policies):
             unjudged.append(manifest)
             if strict:
-                findings.append(
-                    manifest_finding(
-                        GATE,
-                        "unjudged-kind",
-                        manifest,
-                        ("kind",),
-                        f"nothing here judges what a {manifest.kind} does: it may give rights or switch off a guard",
-                        "Remove it, write a policy for its kind, or judge it yourself and pass --no-strict.",
-                    )
-                )
+                message = f"nothing here judges what a {manifest.kind} does: it may give rights or switch off a guard"
+                fix = "Remove it, write a policy for its kind, or judge it yourself and pass --no-strict."
+                findings.append(manifest_finding(GATE, "unjudged-kind", manifest, ("kind",), message, fix))
     return findings, unjudged
 
 
@@ -204,23 +191,18 @@ def _is_harmless(manifest: Manifest) -> bool:
 def _references(value: Mapping[str, Any]) -> Iterator[_Trouble]:
     """Kubernetes' garbage collector deletes an object once the last of its owners is gone, or was never there."""
     if value["metadata"].get("ownerReferences"):
-        yield _Trouble(
-            "owner-reference",
-            ("metadata", "ownerReferences"),
-            "metadata.ownerReferences: the cluster deletes this object when the objects that they name do not exist",
-            "Remove them: controllers set them in the cluster. Argo CD deletes an object when its file is removed.",
-            lenient=True,
+        message = (
+            "metadata.ownerReferences: the cluster deletes this object when the objects that they name do not exist"
         )
+        fix = "Remove them: controllers set them in the cluster. Argo CD deletes an object when its file is removed."
+        yield _Trouble("owner-reference", ("metadata", "ownerReferences"), message, fix, lenient=True)
 
 
 def _config_map(value: Mapping[str, Any]) -> Iterator[_Trouble]:
     for key, told in secrets_of_map(value):
-        yield _Trouble(
-            "plain-secret",
-            ("data", key),
-            f"data[{key!r:.80}] {told}: everybody who can read the repository has it",
-            "Revoke it, make a Secret in the cluster, and refer to it by secretKeyRef.",
-        )
+        message = f"data[{key!r:.80}] {told}: everybody who can read the repository has it"
+        fix = "Revoke it, make a Secret in the cluster, and refer to it by secretKeyRef."
+        yield _Trouble("plain-secret", ("data", key), message, fix)
 
 
 def _disruption_budget(value: Mapping[str, Any]) -> Iterator[_Trouble]:
@@ -229,42 +211,32 @@ def _disruption_budget(value: Mapping[str, Any]) -> Iterator[_Trouble]:
         return
     with suppress(ValueError):  # the API server refuses it
         if pod_sets.selects(spec, {}):
-            yield _Trouble(
-                "budget-of-all-pods",
-                ("spec", "selector"),
-                "spec.selector selects every pod of the namespace: Kubernetes evicts no pod that has a second budget",
-                "Select the pods of one service by their labels.",
-                lenient=True,
+            message = (
+                "spec.selector selects every pod of the namespace: Kubernetes evicts no pod that has a second budget"
             )
+            fix = "Select the pods of one service by their labels."
+            yield _Trouble("budget-of-all-pods", ("spec", "selector"), message, fix, lenient=True)
     with suppress(ValueError):
         if pod_sets.pods_kept(spec, _MANY) == _MANY:
-            yield _Trouble(
-                "no-eviction",
-                ("spec",),
-                "it allows no eviction, whatever the number of pods: no node with one of them can drain",
-                "Write maxUnavailable: 1, and no minAvailable.",
-                lenient=True,
-            )
+            message = "it allows no eviction, whatever the number of pods: no node with one of them can drain"
+            fix = "Write maxUnavailable: 1, and no minAvailable."
+            yield _Trouble("no-eviction", ("spec",), message, fix, lenient=True)
 
 
 def _secret(value: Mapping[str, Any]) -> Iterator[_Trouble]:
     for field in ("data", "stringData"):
         entries = value.get(field)
         if any(entries.values()) if isinstance(entries, dict) else entries:
-            yield _Trouble(
-                "plain-secret",
-                (field,),
-                f"{field} holds secret values: everybody who can read the repository has them",
-                "Revoke it, make the Secret in the cluster, and keep no values of it in files.",
-            )
+            message = f"{field} holds secret values: everybody who can read the repository has them"
+            fix = "Revoke it, make the Secret in the cluster, and keep no values of it in files."
+            yield _Trouble("plain-secret", (field,), message, fix)
 
     if value.get("type") == _TOKEN_TYPE:
-        yield _Trouble(
-            "lasting-token",
-            ("type",),
-            f"Kubernetes fills a Secret of the type {_TOKEN_TYPE} with a token of a ServiceAccount that never expires",
-            "Remove it: pods get tokens that expire, and people use kubectl create token.",
+        message = (
+            f"Kubernetes fills a Secret of the type {_TOKEN_TYPE} with a token of a ServiceAccount that never expires"
         )
+        fix = "Remove it: pods get tokens that expire, and people use kubectl create token."
+        yield _Trouble("lasting-token", ("type",), message, fix)
 
 
 def _service(value: Mapping[str, Any]) -> Iterator[_Trouble]:
@@ -290,20 +262,13 @@ def _namespace(value: Mapping[str, Any]) -> Iterator[_Trouble]:
     labels = value["metadata"].get("labels")
     level = labels.get(_POD_SECURITY) if isinstance(labels, dict) else None
     if not level:
-        yield _Trouble(
-            "unguarded-namespace",
-            ("metadata", "labels"),
-            f"the label {_POD_SECURITY} is missing: most clusters then allow pods every right on their node",
-            "Write restricted, or baseline where a pod needs more.",
-            lenient=True,
-        )
+        message = f"the label {_POD_SECURITY} is missing: most clusters then allow pods every right on their node"
+        fix = "Write restricted, or baseline where a pod needs more."
+        yield _Trouble("unguarded-namespace", ("metadata", "labels"), message, fix, lenient=True)
     if level == "privileged":
-        yield _Trouble(
-            "privileged-namespace",
-            ("metadata", "labels", _POD_SECURITY),
-            f"the label {_POD_SECURITY} allows pods every right on their node",
-            "Write restricted, or baseline where a pod needs more.",
-        )
+        message = f"the label {_POD_SECURITY} allows pods every right on their node"
+        fix = "Write restricted, or baseline where a pod needs more."
+        yield _Trouble("privileged-namespace", ("metadata", "labels", _POD_SECURITY), message, fix)
 
 
 def _network_policy(value: Mapping[str, Any]) -> Iterator[_Trouble]:
@@ -325,45 +290,31 @@ _RULES: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Iterator[_Trouble
 _IMPOSSIBLE = {"predictor": {"minReplicas": 3, "maxReplicas": 2}}
 
 
-def _manifest(
-    api_version: str,
-    kind: str,
-    labels: Mapping[str, str] | None = None,
-    annotations: Mapping[str, str] | None = None,
-    owners: Sequence[Mapping[str, str]] = (),
-    **fields: Any,
-) -> Manifest:
-    texts = {"labels": dict(labels or {}), "annotations": dict(annotations or {})}
-    metadata = {"name": TRIPWIRE_PREFIX, **texts, "ownerReferences": list(owners)}
-    value = {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
-    return Manifest("tripwire.yaml", value, Document(value, {(): 1}))
-
-
 def _tripwires() -> list[tuple[str, Manifest]]:
     """Known-bad objects, each with the rule that must find it."""
 
     def network(**spec: Any) -> Manifest:
-        return _manifest("networking.k8s.io/v1", "NetworkPolicy", spec={"podSelector": {}, **spec})
+        return tripwire("networking.k8s.io/v1", "NetworkPolicy", spec={"podSelector": {}, **spec})
 
     return [
-        ("refused-kind", _manifest("serving.kserve.io/v1alpha1", "TrainedModel")),
-        ("unjudged-kind", _manifest("rbac.authorization.k8s.io/v1", "ClusterRoleBinding")),
-        (RULE, _manifest("v1", "ConfigMap", annotations={HOOK: "PreSync"})),
-        ("owner-reference", _manifest("v1", "LimitRange", owners=[{"kind": "ConfigMap", "name": "gone"}])),
-        ("plain-secret", _manifest("v1", "ConfigMap", data={"DB_PASSWORD": "tripwire"})),
+        ("refused-kind", tripwire("serving.kserve.io/v1alpha1", "TrainedModel")),
+        ("unjudged-kind", tripwire("rbac.authorization.k8s.io/v1", "ClusterRoleBinding")),
+        (RULE, tripwire("v1", "ConfigMap", {"annotations": {HOOK: "PreSync"}})),
+        ("owner-reference", tripwire("v1", "LimitRange", {"ownerReferences": [{"kind": "ConfigMap", "name": "gone"}]})),
+        ("plain-secret", tripwire("v1", "ConfigMap", data={"DB_PASSWORD": "tripwire"})),
         (
             "budget-of-all-pods",
-            _manifest("policy/v1", "PodDisruptionBudget", spec={"selector": {}, "maxUnavailable": 1}),
+            tripwire("policy/v1", "PodDisruptionBudget", spec={"selector": {}, "maxUnavailable": 1}),
         ),
-        ("no-eviction", _manifest("policy/v1", "PodDisruptionBudget", spec={"maxUnavailable": 0})),
-        ("external-name", _manifest("v1", "Service", spec={"type": "ExternalName"})),
-        ("unguarded-namespace", _manifest("v1", "Namespace")),
-        (INTERNAL_RULE, _manifest("v1", "ConfigMap", annotations={f"{INTERNAL}storage-spec": "true"})),
-        ("plain-secret", _manifest("v1", "Secret", stringData={"token": "tripwire"})),
-        ("lasting-token", _manifest("v1", "Secret", type=_TOKEN_TYPE)),
-        ("open-service", _manifest("v1", "Service", spec={"type": "LoadBalancer"})),
+        ("no-eviction", tripwire("policy/v1", "PodDisruptionBudget", spec={"maxUnavailable": 0})),
+        ("external-name", tripwire("v1", "Service", spec={"type": "ExternalName"})),
+        ("unguarded-namespace", tripwire("v1", "Namespace")),
+        (INTERNAL_RULE, tripwire("v1", "ConfigMap", {"annotations": {f"{INTERNAL}storage-spec": "true"}})),
+        ("plain-secret", tripwire("v1", "Secret", stringData={"token": "tripwire"})),
+        ("lasting-token", tripwire("v1", "Secret", type=_TOKEN_TYPE)),
+        ("open-service", tripwire("v1", "Service", spec={"type": "LoadBalancer"})),
         (OPEN_NETWORK, network(ingress=[{"ports": [{"port": 8080}]}])),
         (OPEN_NETWORK, network(ingress=[{"from": [{"ipBlock": {"cidr": f"{n}.0.0.0/1"}} for n in (0, 128)]}])),
         (OPEN_NETWORK, network(policyTypes=["Egress"], egress=[{}])),
-        ("privileged-namespace", _manifest("v1", "Namespace", {_POD_SECURITY: "privileged"})),
+        ("privileged-namespace", tripwire("v1", "Namespace", {"labels": {_POD_SECURITY: "privileged"}})),
     ]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from neuroscale.core.errors import UntrustedError
+from neuroscale.core.printable import shortened
 from neuroscale.core.yaml_io import flow
 from neuroscale.gate.run_upstream_tool import run_tool
 from neuroscale.manifests.objects import Manifest
@@ -140,9 +141,9 @@ def pair_list(pairs: Sequence[tuple[str, Reference]]) -> str:
     """The first five pairs of policy and object, for a message."""
     shown = [
         f"{policy} on {kind} {namespace + '/' if namespace else ''}{name}"
-        for policy, (_, kind, namespace, name) in pairs[:5]
+        for policy, (_, kind, namespace, name) in pairs
     ]
-    return ", ".join(shown) + (f" and {len(pairs) - 5} more" if len(pairs) > 5 else "")
+    return shortened(shown, 5)
 
 
 def last_lines(text: str) -> str:

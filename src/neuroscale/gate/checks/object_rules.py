@@ -21,6 +21,8 @@ Finds secrets that stand in plain text in the values of a ConfigMap.
 gitleaks finds keys by their form, in every text. It cannot tell a password that a person chose from any other word: the
 name of the entry, or its place in an address, has to say what it is. The policy no-plaintext-secrets does the same for
 containers.
+
+Lists kinds that no service needs and that would undo other checks, each with the reason and what to do instead.
 """
 
 from __future__ import annotations
@@ -28,15 +30,102 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
-from neuroscale.core.yaml_io import Path
-from neuroscale.gate.check import manifest_finding
+from neuroscale.core.yaml_io import parts
+from neuroscale.gate.evaluation import manifest_finding
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests import kserve_pods
 from neuroscale.manifests.kserve_pods import COMPONENTS
 from neuroscale.manifests.objects import Manifest
 from neuroscale.manifests.serving_runtimes import KSERVE
+
+_KEDA, _KSERVE, _GATEWAY, _ARGO = "keda.sh", "serving.kserve.io", "gateway.networking.k8s.io", "argoproj.io"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a kind is refused, and what to do instead.
+
+    `everywhere`: also in a folder that belongs to no change. The platform's own files hold objects of the other kinds.
+    """
+
+    why: str
+    fix: str
+    everywhere: bool = False
+
+
+_SCALES = Refusal(
+    "it is a second autoscaler beside the number of replicas in the service, and may scale to zero",
+    "Remove it, and ask for the replicas in the service's request.",
+    everywhere=True,
+)
+_JOBS = Refusal(
+    "it makes Jobs by itself, as many as a queue or a metric says, beside the number of replicas in the service",
+    "Remove it, and ask for the replicas in the service's request.",
+    everywhere=True,
+)
+_ROUTE = Refusal(
+    "it can take requests for any host, including that of another service",
+    "Remove it: KServe makes the route of an InferenceService, <service>-<namespace>.<domain>.",
+)
+_APPLICATION = Refusal(
+    "it decides what Argo CD applies and where: a change of manifests could leave its project with it",
+    "Remove it: `neuroscale platform render` writes the projects and applications from settings and catalog.",
+)
+_EXCEPTION = Refusal(
+    "it switches off policies at admission", "Remove it, and record a reviewed exception in policies/exceptions/."
+)
+_DELETION = Refusal(
+    "it deletes objects that others made, at the times that it names",
+    "Remove it: Argo CD deletes an object when its file is removed from Git.",
+)
+REFUSED: Mapping[tuple[str, str], Refusal] = {
+    (_KEDA, "ScaledObject"): _SCALES,
+    (_KEDA, "ScaledJob"): _JOBS,
+    (_KSERVE, "TrainedModel"): Refusal(
+        "it loads a model into a server that runs already, past the fit check and the model labels",
+        "Remove it, and request a service of its own for the model.",
+        everywhere=True,
+    ),
+    (_KSERVE, "LLMInferenceServiceConfig"): Refusal(
+        "KServe merges it into every LLMInferenceService that names it, after the policies judged that service",
+        "Write its fields into the LLMInferenceService, where the policies see them.",
+        everywhere=True,
+    ),
+    (_KSERVE, "ClusterStorageContainer"): Refusal(
+        "KServe runs its container in the pods of every service whose model address it matches, in all namespaces",
+        "Remove it: KServe's own storage container loads the addresses that policies/allowed-storage allows.",
+        everywhere=True,
+    ),
+    (_GATEWAY, "HTTPRoute"): _ROUTE,
+    (_GATEWAY, "GRPCRoute"): _ROUTE,
+    (_GATEWAY, "TLSRoute"): _ROUTE,
+    (_GATEWAY, "TCPRoute"): _ROUTE,
+    (_GATEWAY, "Gateway"): _ROUTE,
+    ("networking.k8s.io", "Ingress"): _ROUTE,
+    (_ARGO, "Application"): _APPLICATION,
+    (_ARGO, "ApplicationSet"): _APPLICATION,
+    (_ARGO, "AppProject"): _APPLICATION,
+    ("kyverno.io", "PolicyException"): _EXCEPTION,
+    ("policies.kyverno.io", "PolicyException"): _EXCEPTION,
+    ("policies.kyverno.io", "DeletingPolicy"): _DELETION,
+    ("policies.kyverno.io", "NamespacedDeletingPolicy"): _DELETION,
+    ("kyverno.io", "CleanupPolicy"): _DELETION,
+    ("kyverno.io", "ClusterCleanupPolicy"): _DELETION,
+}
+"""By group and kind: it holds kinds too whose definitions set-up does not install.
+
+`policies/refused-kinds` refuses those that are refused everywhere at admission too. KServe, Argo CD and the platform
+make objects of the others themselves, or Kyverno is configured to ignore them (`platform/serving/kyverno.yaml`).
+"""
+
+
+def plural_of(kind: str) -> str:
+    """The resource name of a refused kind whose definition set-up does not install."""
+    return f"{kind.lower()}s"
+
 
 SYNC_ANNOTATION = "sync-annotation"
 _ARGOCD, _HELM = "argocd.argoproj.io/", "helm.sh/"
@@ -146,20 +235,9 @@ def internal_texts(gate: str, manifest: Manifest) -> Iterator[Finding]:
     """A finding for each such annotation or label of an object, or of the pods that it makes."""
     if manifest.group == KSERVE and manifest.kind in _BY_A_POLICY:
         return
-    for place in _places(manifest.value, ()):
+    for place, _ in parts(manifest.value):  # also in templates of pods
+        if len(place) < 2 or place[-2] not in _FIELDS or not str(place[-1]).startswith(INTERNAL):
+            continue
         told = f"{place[-1]} is KServe's own: its webhook loads a pod's model from where such a text says"
         fix = "Remove it: an InferenceService names the address of its model in storageUri."
         yield manifest_finding(gate, INTERNAL_TEXT, manifest, place, told, fix)
-
-
-def _places(value: Any, at: Path) -> Iterator[Path]:
-    """The paths of the texts, also in templates of pods."""
-    if isinstance(value, dict):
-        for key, one in value.items():
-            if key in _FIELDS and isinstance(one, dict):
-                yield from ((*at, key, name) for name in one if str(name).startswith(INTERNAL))
-            else:
-                yield from _places(one, (*at, key))
-    elif isinstance(value, list):
-        for number, one in enumerate(value):
-            yield from _places(one, (*at, number))

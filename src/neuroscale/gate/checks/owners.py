@@ -7,18 +7,15 @@ demands them, and that all labels of an object say the same; this check compares
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from neuroscale.catalog import Quota, Team
 from neuroscale.core.errors import InputError, UntrustedError
-from neuroscale.core.yaml_io import Document
-from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, manifest_finding
+from neuroscale.core.printable import shortened
+from neuroscale.gate.check import GateCheck, LeftOut, Run
+from neuroscale.gate.evaluation import Evaluation, manifest_finding
 from neuroscale.gate.platform_sources import UNREADABLE
 from neuroscale.gate.verdict import Finding, Severity
-from neuroscale.manifests.objects import COST_CENTER, OWNER, TRIPWIRE_PREFIX, Manifest
-
-if TYPE_CHECKING:
-    from neuroscale.gate.run_state import Run
+from neuroscale.manifests.objects import COST_CENTER, OWNER, Manifest, tripwire
 
 GATE = "owners"
 UNKNOWN, OTHER_CENTER, OTHER_NAMESPACE = "unknown-owner", "other-cost-center", "other-namespace"
@@ -32,6 +29,7 @@ class OwnersCheck(GateCheck):
 
     name = GATE
     title = "Owners"
+    needs = ("files", "effects")
 
     def left_out(self, run: Run) -> LeftOut | None:
         if not any(map(_labels, run.judged)):
@@ -56,7 +54,7 @@ class OwnersCheck(GateCheck):
         result = run.result(self.name)
         unknown = [one for one in result.findings if one.rule == UNKNOWN] if result else []
         if files := sorted({one.file for one in unknown if one.severity is Severity.NOTICE}):
-            shown = ", ".join(files[:3]) + (f" and {len(files) - 3} more files" if len(files) > 3 else "")
+            shown = shortened(files, 3, "file")
             yield f"Who pays for objects whose owner is not in the catalog (see the notices), in {shown}."
 
 
@@ -138,9 +136,7 @@ _TRIPWIRES = {
 
 def _must_be_caught() -> None:
     for rule, (owner, center, namespace) in _TRIPWIRES.items():
-        metadata = {"name": TRIPWIRE_PREFIX, "namespace": namespace, "labels": {OWNER: owner, COST_CENTER: center}}
-        value = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-        trap = Manifest("tripwire.yaml", value, Document(value, {(): 1}))
+        trap = tripwire("v1", "Pod", {"namespace": namespace, "labels": {OWNER: owner, COST_CENTER: center}})
         found = [(one.rule, one.severity) for one in judge_owner(trap, _TEAMS, (), strict=True)]
         if found != [(rule, Severity.ERROR)]:
             raise UntrustedError(f"the owners check did not find its tripwire for the rule {rule!r}.")

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import neuroscale.rendering.platform
 from neuroscale.core.errors import InputError, UntrustedError
-from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, problem_findings
+from neuroscale.gate.check import GateCheck, LeftOut, Run
+from neuroscale.gate.evaluation import Evaluation, problem_findings
 from neuroscale.gate.merged_change import Change
 from neuroscale.rendering.platform.files import SOURCES, differences, render_repository
 from neuroscale.repo.layout import CATALOG, SETTINGS
 from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
-
-if TYPE_CHECKING:
-    from neuroscale.gate.run_state import Run
 
 GATE = "platform"
 LOOKS_AT = (CATALOG, SETTINGS, *SOURCES)

@@ -17,17 +17,17 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from neuroscale.catalog.settings import LONGEST_DAYS, PRODUCTION_RULES
 from neuroscale.core import tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import SchemaSet
-from neuroscale.gate.check import Evaluation, GateCheck, file_finding, manifest_finding
+from neuroscale.gate.check import APPLIED, GateCheck, Run
 from neuroscale.gate.checks.kyverno import (
     Batch,
     KyvernoResult,
@@ -37,16 +37,15 @@ from neuroscale.gate.checks.kyverno import (
     reference,
     run_kyverno,
 )
-from neuroscale.gate.checks.refused_kinds import REFUSED, plural_of
+from neuroscale.gate.checks.object_rules import REFUSED, plural_of
+from neuroscale.gate.evaluation import Evaluation, file_finding, manifest_finding
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.objects import Manifest
 from neuroscale.policies.policy_set import TRIPWIRES, Policy, PolicyException, PolicySet
 
-if TYPE_CHECKING:
-    from neuroscale.gate.run_state import Run
-
-
 GATE = "policy"
+WRITABLE_ROOT = "writable-root"
+"""The name of the rule that the catalog's runtimes decide; exceptions name it as their `policy`."""
 
 
 def exception_findings(exceptions: Iterable[PolicyException], today: date, longest_days: int) -> list[Finding]:
@@ -60,47 +59,50 @@ def exception_findings(exceptions: Iterable[PolicyException], today: date, longe
     ]
 
 
-def unneeded_exceptions(
-    in_force: Sequence[PolicyException], manifests: Sequence[Manifest], needed: set[tuple[str, int]]
-) -> list[Finding]:
-    """A notice for each exception that its object does not need, since the policy does not refuse the object."""
-    named: dict[tuple[str, str, str], list[Manifest]] = {}
-    for manifest in manifests if in_force else ():
-        named.setdefault((manifest.kind, manifest.namespace, manifest.name), []).append(manifest)
-    return [
-        manifest_finding(
-            GATE,
-            "exception-unneeded",
-            manifest,
-            ("kind",),
-            f"the policy {one.policy} does not refuse it, and {one.file} excepts it until {one.expires}: {one.reason}",
-            f"Remove {one.file}.",
-            severity=Severity.NOTICE,
-        )
-        for one in in_force
-        for manifest in named.get((one.kind, one.namespace, one.name), ())
-        if (one.policy, id(manifest)) not in needed
-    ]
+class Exceptions:
+    """The reviewed exceptions from some rules, as they hold on the day of a run. `read` gives them; it may raise
+    UntrustedError, where policies cannot be read. `longest_days`: how far ahead an exception may end."""
 
+    def __init__(self, read: Callable[[], Iterable[PolicyException]], today: date, longest_days: int) -> None:
+        self._read, self._today, self._longest_days = read, today, longest_days
+        self._needed: set[tuple[str, int]] = set()
 
-def with_exceptions(
-    finding: Finding,
-    manifest: Manifest,
-    exceptions: Sequence[PolicyException],
-    today: date,
-    longest_days: int,
-) -> Finding:
-    """A policy's finding after the exceptions: a notice if one of them is valid, and otherwise why none is."""
-    for exception in exceptions:
-        if not exception.covers(finding.rule, manifest):
-            continue
-        fault = exception.fault(today, longest_days)
-        if fault is None:
-            note = f"{finding.message} (excepted by {exception.file} until {exception.expires}: {exception.reason})"
-            return finding.model_copy(update={"severity": Severity.NOTICE, "message": note})
-        note = f"{finding.message} (the exception {exception.file} {fault.message})"
-        finding = finding.model_copy(update={"message": note})
-    return finding
+    def need(self, rule: str, manifest: Manifest) -> None:
+        """Note that an object does not pass a rule, and so needs an exception from it."""
+        self._needed.add((rule, id(manifest)))
+
+    def applied(self, manifest: Manifest, finding: Finding) -> Finding:
+        """A rule's finding after the exceptions: a notice if one of them is valid, and otherwise why none is."""
+        self.need(finding.rule, manifest)
+        for exception in self._read():
+            if not exception.covers(finding.rule, manifest):
+                continue
+            fault = exception.fault(self._today, self._longest_days)
+            if fault is None:
+                note = f"(excepted by {exception.file} until {exception.expires}: {exception.reason})"
+                changed = {"severity": Severity.NOTICE, "message": f"{finding.message} {note}"}
+                return finding.model_copy(update=changed)
+            note = f"{finding.message} (the exception {exception.file} {fault.message})"
+            finding = finding.model_copy(update={"message": note})
+        return finding
+
+    def unneeded(self, manifests: Sequence[Manifest]) -> Iterator[Finding]:
+        """A notice for each exception in force that its object does not need, since the rule does not refuse it."""
+        named: dict[tuple[str, str, str], list[Manifest]] = {}
+        for manifest in manifests:
+            named.setdefault((manifest.kind, manifest.namespace, manifest.name), []).append(manifest)
+        with suppress(UntrustedError):  # the policy check reports policies that cannot be read
+            for one in self._read():
+                if one.fault(self._today, self._longest_days) is not None:
+                    continue
+                until = f"{one.file} excepts it until {one.expires}: {one.reason}"
+                message, fix = f"the policy {one.policy} does not refuse it, and {until}", f"Remove {one.file}."
+                for manifest in named.get((one.kind, one.namespace, one.name), ()):
+                    if (one.policy, id(manifest)) not in self._needed:
+                        place, notice = ("kind",), Severity.NOTICE
+                        yield manifest_finding(
+                            GATE, "exception-unneeded", manifest, place, message, fix, severity=notice
+                        )
 
 
 def tripwire_of(policy: Policy, tripwires: Iterable[Manifest], schemas: SchemaSet) -> Manifest:
@@ -180,6 +182,7 @@ class PolicyCheck(GateCheck):
 
     name = GATE
     title = "Policies"
+    needs = APPLIED
     beside = True
 
     def begin(self, run: Run) -> None:
@@ -227,19 +230,18 @@ def evaluate_policies(
     groups = _by_tripwire(policy_set, schemas, count) if few else _by_weight(policy_set.policies, count)
     batches = _batches(policy_set, groups, manifests, pairs, schemas)
     findings = list(homeless)
-    needed: set[tuple[str, int]] = set()
+    # The production check and the fit check look at the exceptions from their own rules.
+    elsewhere = (*PRODUCTION_RULES, WRITABLE_ROOT)
+    own = [exception for exception in policy_set.exceptions if exception.policy not in elsewhere]
+    exceptions = Exceptions(lambda: own, today, longest_days)
     expected = evaluated = 0
+
+    def ask(index: int) -> dict[tuple[str, Reference], KyvernoResult]:
+        return ask_with_tripwires(batches[index], pairs, schemas, kyverno, folder / f"batch-{index}")
+
     # Threads only wait for the processes; a failure in one batch cancels those that have not started.
     with ThreadPoolExecutor(max_workers=count) as pool:
-        futures = [
-            pool.submit(ask_with_tripwires, batch, pairs, schemas, kyverno, folder / f"batch-{index}")
-            for index, batch in enumerate(batches)
-        ]
-        try:
-            outcomes = [future.result() for future in futures]
-        finally:
-            for future in futures:
-                future.cancel()
+        outcomes = list(pool.map(ask, range(len(batches))))
     for batch, answers in zip(batches, outcomes, strict=True):
         for policy in batch.policies:
             for manifest in batch.manifests:
@@ -249,17 +251,8 @@ def evaluate_policies(
                 answer = answers[policy.name, reference(manifest)]
                 evaluated += 1
                 if answer.result != "pass":
-                    needed.add((policy.name, id(manifest)))
-                    findings.append(_finding(policy, manifest, answer, policy_set.exceptions, today, longest_days))
-    from neuroscale.gate.fit.read_only_root import RULE as WRITABLE_ROOT  # it imports planning: Kyverno does not wait
-
-    # The production check and the fit check look at the exceptions from their own rules.
-    in_force = [
-        one
-        for one in policy_set.exceptions
-        if one.policy not in (*PRODUCTION_RULES, WRITABLE_ROOT) and one.fault(today, longest_days) is None
-    ]
-    findings += unneeded_exceptions(in_force, manifests, needed)
+                    findings.append(_finding(policy, manifest, answer, exceptions))
+    findings += exceptions.unneeded(manifests)
     covered = {id(manifest) for manifest in manifests if pairs[id(manifest)]}
     detail = f"{len(policy_set.policies)} policies, {len(covered)} of {len(manifests)} objects have one that applies"
     if others := sorted({manifest.kind for manifest in manifests if id(manifest) not in covered}):
@@ -312,16 +305,9 @@ def applicable(
         asked = policies if kind or refused else ()
         pairs[id(manifest)] = frozenset(policy.name for policy in asked if policy.applies(manifest, plural))
         if kind is None and not pairs[id(manifest)]:
-            findings.append(
-                manifest_finding(
-                    GATE,
-                    "unknown-kind",
-                    manifest,
-                    ("kind",),
-                    f"no policy can judge {manifest.api_version} {manifest.kind}: the kind is not known here",
-                    "Correct apiVersion and kind, or add the module with its CRD to the set-up.",
-                )
-            )
+            message = f"no policy can judge {manifest.api_version} {manifest.kind}: the kind is not known here"
+            fix = "Correct apiVersion and kind, or add the module with its CRD to the set-up."
+            findings.append(manifest_finding(GATE, "unknown-kind", manifest, ("kind",), message, fix))
     return pairs, findings
 
 
@@ -379,17 +365,11 @@ def _batches(
     return batches
 
 
-def _finding(
-    policy: Policy,
-    manifest: Manifest,
-    answer: KyvernoResult,
-    exceptions: Sequence[PolicyException],
-    today: date,
-    longest_days: int,
-) -> Finding:
+def _finding(policy: Policy, manifest: Manifest, answer: KyvernoResult, exceptions: Exceptions) -> Finding:
     """The finding for an object that does not pass a policy. An exception does not cover a policy that did not run."""
     if answer.result == "error":
+        exceptions.need(policy.name, manifest)
         told = f"the policy could not be evaluated: {answer.message}"
         return manifest_finding(GATE, policy.name, manifest, ("kind",), told, policy.fix)
     refused = manifest_finding(GATE, policy.name, manifest, ("kind",), answer.message or "refused", policy.fix)
-    return with_exceptions(refused, manifest, exceptions, today, longest_days)
+    return exceptions.applied(manifest, refused)

@@ -13,33 +13,30 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from neuroscale.catalog.settings import FEWEST_IN_PRODUCTION, PRODUCTION_RULES, ProductionRules
 from neuroscale.core.errors import InputError, UntrustedError
-from neuroscale.core.printable import counted
+from neuroscale.core.printable import counted, shortened
 from neuroscale.core.validation import mapping, sequence
-from neuroscale.core.yaml_io import Document, Path
-from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, file_finding, manifest_finding
-from neuroscale.gate.checks.drift import read_file
-from neuroscale.gate.checks.policy import unneeded_exceptions, with_exceptions
+from neuroscale.core.yaml_io import Path, parts
+from neuroscale.gate.check import GateCheck, LeftOut, Run
+from neuroscale.gate.checks.policy import Exceptions
+from neuroscale.gate.evaluation import Evaluation, file_finding, manifest_finding
 from neuroscale.gate.fit.model_revisions import loose_models
 from neuroscale.gate.judged_files import ServiceFolder, group_services
 from neuroscale.gate.platform_sources import UNREADABLE
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests import pod_sets
 from neuroscale.manifests.kserve_pods import COMPONENTS
-from neuroscale.manifests.objects import SERVICE, TRIPWIRE_PREFIX, Manifest, read_manifests
+from neuroscale.manifests.objects import SERVICE, TRIPWIRE_PREFIX, Manifest, read_manifests, tripwire
 from neuroscale.manifests.pod_sets import Object, PodSet, UnknownPods, labels_of, texts
 from neuroscale.manifests.pods_of_objects import pods_of_objects
 from neuroscale.manifests.serving_runtimes import KSERVE, runtimes_below
 from neuroscale.rendering.platform.files import RUNTIMES_FOLDER as RUNTIME_FOLDER
 from neuroscale.repo.layout import MANIFESTS, RENDERED_KINDS, REQUEST_FILE, ServicePath
+from neuroscale.repo.snapshot import read_file
 from neuroscale.request.service_request import fault_of, load_request
-
-if TYPE_CHECKING:
-    from neuroscale.gate.run_state import Run
-
 
 _IMAGE_BY_DIGEST = f"example.com/vllm@sha256:{'0' * 64}"
 _PODS = {SERVICE: TRIPWIRE_PREFIX}
@@ -69,9 +66,7 @@ def production_tripwires() -> tuple[ProductionTripwire, ...]:
         ProductionTripwire("a budget that keeps every pod", disruptions, (service, _budget({"minAvailable": "51%"}))),
         ProductionTripwire("a budget that keeps no pod", disruptions, (service, _budget({"maxUnavailable": "51%"}))),
         ProductionTripwire(
-            "a budget of other pods",
-            disruptions,
-            (service, _budget({"maxUnavailable": 1}, {SERVICE: "another"})),
+            "a budget of other pods", disruptions, (service, _budget({"maxUnavailable": 1}, {SERVICE: "another"}))
         ),
         ProductionTripwire("an image by its tag", digest, (_service(image="example.com/vllm:v0.32.0"), budget)),
         ProductionTripwire("a model's image by its tag", digest, (_service(source="oci://example.com/m:1"), budget)),
@@ -85,20 +80,14 @@ def _service(replicas: int = 2, image: str = _IMAGE_BY_DIGEST, source: str = "")
         container["env"] = [{"name": "STORAGE_URI", "value": source}]
     predictor = {"minReplicas": replicas, "containers": [container]}
     annotations = {"serving.kserve.io/deploymentMode": "Standard", "serving.kserve.io/autoscalerClass": "none"}
-    return _manifest(
-        "serving.kserve.io/v1beta1", "InferenceService", {"predictor": predictor}, {"annotations": annotations}
-    )
+    metadata = {"namespace": TRIPWIRE_PREFIX, "annotations": annotations}
+    return tripwire("serving.kserve.io/v1beta1", "InferenceService", metadata, spec={"predictor": predictor})
 
 
 def _budget(bound: dict[str, Any], pods: dict[str, str] | None = None) -> Manifest:
     selector = {"matchLabels": _PODS if pods is None else pods}
-    return _manifest("policy/v1", "PodDisruptionBudget", {"selector": selector, **bound}, {})
-
-
-def _manifest(api_version: str, kind: str, spec: dict[str, Any], metadata: dict[str, Any]) -> Manifest:
-    named = {"name": TRIPWIRE_PREFIX, "namespace": TRIPWIRE_PREFIX, **metadata}
-    value = {"apiVersion": api_version, "kind": kind, "metadata": named, "spec": spec}
-    return Manifest("tripwire.yaml", value, Document(value, {(): 1}))
+    spec = {"selector": selector, **bound}
+    return tripwire("policy/v1", "PodDisruptionBudget", {"namespace": TRIPWIRE_PREFIX}, spec=spec)
 
 
 GATE = "production"
@@ -123,6 +112,7 @@ class ProductionCheck(GateCheck):
 
     name = GATE
     title = "Production"
+    needs = ("files",)
 
     def __init__(self) -> None:
         self._rules = ProductionRules()
@@ -140,26 +130,25 @@ class ProductionCheck(GateCheck):
     def evaluate(self, run: Run) -> Evaluation:
         caught = _caught()
         runtimes = [one.value for one in runtimes_below(run.given.snapshot, RUNTIME_FOLDER)]
-        exceptions = [one for one in run.judge.policies().exceptions if one.policy in PRODUCTION_RULES]
-        in_force = [
-            one for one in exceptions if one.policy != _REMOVAL and one.fault(run.today, run.longest_days) is None
-        ]
+        known = run.judge.policies().exceptions
+        of_services = [one for one in known if one.policy in PRODUCTION_RULES and one.policy != _REMOVAL]
+        of_removals = [one for one in known if one.policy == _REMOVAL]
+        exceptions = Exceptions(lambda: of_services, run.today, run.longest_days)
+        from_removal = Exceptions(lambda: of_removals, run.today, run.longest_days)
         findings: list[Finding] = []
         judged: list[Manifest] = []
-        needed: set[tuple[str, int]] = set()
         for service in _services(run, self._rules):
             objects = [one for one in run.manifests if one.service == service.path]
             for manifest, finding in judge_service(objects, self._rules, runtimes, run.runtimes):
-                needed.add((finding.rule, id(manifest)))
-                told = _overridden(run, service, finding) if finding.rule == _REPLICAS else finding
-                findings.append(with_exceptions(told, manifest, exceptions, run.today, run.longest_days))
+                left = _overridden(run, service, finding) if finding.rule == _REPLICAS else finding
+                findings.append(exceptions.applied(manifest, left))
             judged += [one for one in objects if _is_service(one)]
-        findings += unneeded_exceptions(in_force, judged, needed)
+        findings += exceptions.unneeded(judged)
         severity = Severity.ERROR if self._rules.removal == "block" else Severity.NOTICE
         for path, message in self._removed:
             finding = file_finding(GATE, _REMOVAL, path.folder, message, _REMOVAL_FIX, severity=severity)
             for manifest in filter(_is_service, _manifests_before(run, path)):
-                finding = with_exceptions(finding, manifest, exceptions, run.today, run.longest_days)
+                finding = from_removal.applied(manifest, finding)
             findings.append(finding)
         count = len(judged) + len(self._removed)
         return Evaluation(tuple(findings), count, count, "services", caught, caught)
@@ -196,8 +185,7 @@ def removals(names: Sequence[str], environment: str, stay: int) -> list[str]:
     told = []
     for name in names:
         others = [one for one in names if one != name]
-        more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-        told.append(f"is removed together with {', '.join(others[:_NAMED])}{more}, and {left}")
+        told.append(f"is removed together with {shortened(others, _NAMED)}, and {left}")
     return told
 
 
@@ -328,25 +316,14 @@ class _Judgement:
 
     def models(self) -> None:
         """KServe runs a model of an `oci://` address as a container image beside the server."""
-        for path, text in _texts(self.manifest.value.get("spec"), ("spec",)):
-            if _MODEL_IMAGE.match(text) and not _BY_DIGEST.fullmatch(text):
+        for path, text in parts(self.manifest.value.get("spec"), ("spec",)):
+            if isinstance(text, str) and _MODEL_IMAGE.match(text) and not _BY_DIGEST.fullmatch(text):
                 told = f"{text} is an image without a digest: the registry can change which model that is"
                 self.say(_DIGEST, path, told, "Write the image's digest behind it: @sha256: and 64 digits.")
 
 
 def _fewest(pods: PodSet) -> int:
     return pods.bounds.fewest if pods.bounds else 0
-
-
-def _texts(value: object, path: Path) -> Iterator[tuple[Path, str]]:
-    if isinstance(value, dict):
-        for key, one in value.items():
-            yield from _texts(one, (*path, key))
-    elif isinstance(value, list):
-        for number, one in enumerate(value):
-            yield from _texts(one, (*path, number))
-    elif isinstance(value, str):
-        yield path, value
 
 
 def _images(pods: PodSet) -> Iterator[str]:

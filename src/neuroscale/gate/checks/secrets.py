@@ -12,22 +12,18 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from neuroscale.core import tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.units import MIB
-from neuroscale.gate.check import Evaluation, GateCheck, file_finding
+from neuroscale.gate.check import GateCheck, Run
 from neuroscale.gate.checks.hidden_text import line_of_origin, look_inside
+from neuroscale.gate.evaluation import Evaluation, file_finding
+from neuroscale.gate.judged_files import LARGEST_TEXT, Text
 from neuroscale.gate.run_upstream_tool import run_tool
 from neuroscale.gate.verdict import Finding
 
-if TYPE_CHECKING:
-    from neuroscale.gate.run_state import Run
-
 GATE = "secrets"
-LARGEST_TEXT = 4 * MIB
-"""The size of the largest text that is searched, in bytes."""
 _MOST_BYTES = 8 * MIB  # that one run searches, unpacked texts included
 _MOST_TEXTS = 10_000
 _MOST_LEAKS = 500
@@ -48,19 +44,6 @@ _SPLIT = "Bring it in with several smaller changes."
 _SHRINK = (
     "Keep large and packed files elsewhere (a model store, a registry, a release), or commit them unpacked in parts."
 )
-
-
-@dataclass(frozen=True)
-class Text:
-    """Content to scan. `name` is the file; `place` gives the commit that brought it, "" for the work tree.
-
-    `unread`: the size in bytes of a content that is too large to be read and therefore empty here, otherwise 0.
-    """
-
-    name: str
-    content: bytes
-    place: Callable[[], str] = str
-    unread: int = 0
 
 
 class SecretsCheck(GateCheck):

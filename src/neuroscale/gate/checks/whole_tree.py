@@ -20,7 +20,6 @@ from itertools import islice, pairwise
 from typing import Literal
 
 from neuroscale.core.errors import UntrustedError
-from neuroscale.gate.check import file_finding
 from neuroscale.gate.checks.git_attributes import (
     ATTRIBUTES,
     answered_findings,
@@ -28,6 +27,7 @@ from neuroscale.gate.checks.git_attributes import (
     changed_attributes,
     hiding_findings,
 )
+from neuroscale.gate.evaluation import file_finding
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.repo.layout import TAKES_PLACE_OF, is_written

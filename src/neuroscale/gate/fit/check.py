@@ -15,30 +15,26 @@ Judges the fit by a change's own catalog and settings, beside the fit by those o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 from neuroscale.core.errors import InputError, UntrustedError
+from neuroscale.core.printable import shortened
 from neuroscale.core.yaml_io import Path
-from neuroscale.gate.check import Evaluation, GateCheck, LeftOut, manifest_finding
+from neuroscale.gate.check import GateCheck, LeftOut, Run
+from neuroscale.gate.evaluation import Evaluation, manifest_finding
 from neuroscale.gate.fit.judgement import GATE, NOT_JUDGED, Judged, judge_container
 from neuroscale.gate.fit.known_models import Knowledge, KnownModel, read_knowledge
 from neuroscale.gate.fit.model_revisions import loose_findings, must_be_caught
-from neuroscale.gate.fit.read_only_root import Excepting, RootExceptions, root_findings
+from neuroscale.gate.fit.read_only_root import Excepting, root_exceptions, root_findings
 from neuroscale.gate.fit.tripwires import Tripwire, tripwires
 from neuroscale.gate.fit.vllm_containers import Found, VllmContainer
 from neuroscale.gate.fit.vllm_pods import servers
-from neuroscale.gate.merged_change import touches_rendering
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.objects import ARCHITECTURE, RATIO, TOTAL, Manifest
 from neuroscale.rendering.scaffolder.skeleton_values import parameters_label, ratio_label
 from neuroscale.repo.layout import CATALOG, SETTINGS
-
-if TYPE_CHECKING:
-    from neuroscale.gate.run_state import Run
-
 
 RULE = "model-labels"
 _PLACES: tuple[Path, ...] = (
@@ -78,7 +74,8 @@ def _of_object(gate: str, manifest: Manifest, models: Sequence[KnownModel]) -> I
         TOTAL: parameters_label(facts.total_params),
     }
     for place in _PLACES:
-        labels = _at(manifest.value, place)
+        found = manifest.at(place)
+        labels = found if isinstance(found, dict) else {}
         for name, value in right.items():
             text = labels.get(name)
             if text is None or any(_fits(name, str(text), model) for model in models):
@@ -110,20 +107,15 @@ def _near(value: float, least: float, most: float) -> bool:
     return least / _LEEWAY <= value <= most * _LEEWAY
 
 
-def _at(value: Any, place: Path) -> Mapping[str, Any]:
-    for part in place:
-        value = value.get(part) if isinstance(value, dict) else None
-    return value if isinstance(value, dict) else {}
-
-
 class FitCheck(GateCheck):
     """Whether every server with vLLM fits its accelerators. Facts of models and accelerators are the base's."""
 
     name = GATE
     title = "Fit"
+    needs = ("files", "catalog")
 
     def evaluate(self, run: Run) -> Evaluation:
-        exceptions = RootExceptions(run)
+        exceptions = root_exceptions(run)
         result = evaluate_fit(run.manifests, run.runtimes, lambda: _knowledge(run), exceptions.applied)
         caught = must_be_caught()
         left_out = _production(run)
@@ -203,7 +195,7 @@ def not_shown(findings: Sequence[Finding]) -> Iterator[str]:
     """What was not judged, in words, for the verdict's list."""
     places = sorted({f"{one.file}:{one.line}" if one.line else one.file for one in findings if one.rule == NOT_JUDGED})
     if places:
-        shown = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
+        shown = shortened(places, 5)
         yield f"Fit: parts of vLLM commands that the files or the catalog do not show (see the notices), at {shown}."
 
 
@@ -212,18 +204,17 @@ class RenderedAnewFitCheck(GateCheck):
 
     name = "effects-fit"
     title = "Fit of services, rendered again"
+    needs = ("catalog", "effects")
 
     def left_out(self, run: Run) -> LeftOut | None:
         # If the platform cannot be read, the check that renders reports it.
-        if run.change is None or run.platform is None or not touches_rendering(run.change):
-            return LeftOut()
-        return None
+        return LeftOut() if run.anew is None or run.platform is None else None
 
     def evaluate(self, run: Run) -> Evaluation:
-        platform = run.platform
-        if platform is None:
-            raise UntrustedError("there is no platform whose facts could judge.")
-        seen = evaluate_fit(run.servers, run.runtimes, lambda: Knowledge(platform.catalog, platform.settings))
+        platform, anew = run.platform, run.anew
+        if platform is None or anew is None:
+            raise UntrustedError("there is no platform whose facts could judge, or nothing was rendered.")
+        seen = evaluate_fit(anew.servers, run.runtimes, lambda: Knowledge(platform.catalog, platform.settings))
         # Notices on plans that the planner has just made concern only those who request such a service.
         kept = tuple(one for one in seen.findings if one.severity is Severity.ERROR or one.rule == NOT_JUDGED)
         return replace(seen, findings=kept)
@@ -234,6 +225,7 @@ class ChangedFactsFitCheck(GateCheck):
 
     name = f"{FitCheck.name}-of-head"
     title = "Fit by the facts of the change"
+    needs = ("files", FitCheck.name)
 
     def left_out(self, run: Run) -> LeftOut | None:
         return None if run.change is not None and run.change.touches(CATALOG, SETTINGS) else LeftOut()
@@ -242,7 +234,7 @@ class ChangedFactsFitCheck(GateCheck):
         by_the_base = run.result(FitCheck.name)
         if by_the_base is None:
             raise UntrustedError("the fit by the facts of the base was not judged before it.")
-        excepting = RootExceptions(run).applied
+        excepting = root_exceptions(run).applied
         seen = evaluate_fit(run.manifests, run.runtimes, lambda: read_knowledge(run.after), excepting)
         known = set(by_the_base.findings)
         return replace(seen, findings=tuple(one for one in seen.findings if one not in known))

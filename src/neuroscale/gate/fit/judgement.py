@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from neuroscale.core.units import GIB
 from neuroscale.core.yaml_io import Path
-from neuroscale.gate.check import manifest_finding
-from neuroscale.gate.fit.environment import ENV, PORT, PORT_SERVICE, check_devices, check_values, hidden_values
+from neuroscale.gate.evaluation import manifest_finding
 from neuroscale.gate.fit.known_models import Knowledge, KnownModel, KnownPlace, UnknownError
 from neuroscale.gate.fit.reachability import (
     REACHED_BY,
@@ -22,7 +21,17 @@ from neuroscale.gate.fit.reachability import (
     untold_variables,
     waits_for,
 )
-from neuroscale.gate.fit.vllm_containers import ContainerFault, Unread, VllmContainer
+from neuroscale.gate.fit.vllm_containers import (
+    ENV,
+    PORT,
+    PORT_SERVICE,
+    ContainerFault,
+    Unread,
+    VllmContainer,
+    check_devices,
+    check_values,
+    hidden_values,
+)
 from neuroscale.gate.fit.volumes import (
     READ,
     beyond_limit,
@@ -191,7 +200,8 @@ class _Judgement:
         # An older release may have read differently what the known one refuses.
         older = not self.parsed.exact and bool(self.parsed.problems)
         for fault in faults:
-            self._fault(replace(fault, refused=fault.refused and not older))
+            at = self._place_of(fault.dest) if fault.dest else ()
+            self._say(fault.rule, at, fault.message, fault.fix, notice=older or not fault.refused)
         self._variables(place)
         self._of_container(check_buckets(self.server.spec))
         if not unread:
@@ -267,8 +277,8 @@ class _Judgement:
             if result.memory_gib.free < 0 or not any(fault.refused for fault in faults):
                 decides = result.reasons[: max(1, len(result.against) + (result.memory_gib.free < 0))]
                 told = " ".join([*decides, *(one for one in result.reasons if one.startswith("Close"))])
-                fix = self._known.nearest(result, model, place, arguments, self.environment)
-                self._say("does-not-fit", size, told, fix, notice=unread)
+                nearest = self._known.nearest(result, model, place, arguments, self.environment)
+                self._say("does-not-fit", size, told, nearest, notice=unread)
         elif result.verdict == "tight":
             told = next((text for text in result.reasons if text.startswith("Tight")), result.reasons[0])
             told = f"{model.entry.name} on {place.device.name}. {told}"
@@ -302,12 +312,9 @@ class _Judgement:
             # Environments load models at different speeds: probes that wait for the slowest known one wait for all.
             faults = list(check_least_start(server.container))
             if not faults and not waits_for(server.container, starts, server.source):
-                self._not_judged(
-                    (),
-                    "whether its probes wait for its start cannot be judged: how fast this environment "
-                    "loads models is not known",
-                    "Add the environment to platform/settings.yaml, and a runtime of its image to the catalog.",
-                )
+                why = "how fast this environment loads models is not known"
+                fix = "Add the environment to platform/settings.yaml, and a runtime of its image to the catalog."
+                self._not_judged((), f"whether its probes wait for its start cannot be judged: {why}", fix)
         if self.environment:
             faults += check_end(self.parsed, server.spec, self._place_of("shutdown_timeout"))
         self._of_container(faults)
@@ -367,10 +374,6 @@ class _Judgement:
     def _of_container(self, faults: Iterable[ContainerFault]) -> None:
         for fault in faults:
             self._say(fault.rule, fault.place, fault.message, fault.fix, notice=not fault.refused)
-
-    def _fault(self, fault: Fault) -> None:
-        place = self._place_of(fault.dest) if fault.dest else ()
-        self._say(fault.rule, place, fault.message, fault.fix, notice=not fault.refused)
 
     def _word(self, number: int | None) -> Path:
         return () if number is None else self.command.words[number].place

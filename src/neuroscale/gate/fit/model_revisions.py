@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from neuroscale.core.errors import UntrustedError
-from neuroscale.core.yaml_io import Document, Path
-from neuroscale.gate.check import manifest_finding
+from neuroscale.core.yaml_io import Path, parts
+from neuroscale.gate.evaluation import manifest_finding
 from neuroscale.gate.fit.vllm_containers import Found, Unread, VllmContainer
 from neuroscale.gate.fit.vllm_pods import servers
 from neuroscale.gate.verdict import Finding, Severity
-from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest
+from neuroscale.manifests.objects import Manifest, tripwire
 from neuroscale.manifests.serving_runtimes import KSERVE
 from neuroscale.vllm.arguments import Parsed, parse_arguments
 
@@ -80,13 +80,7 @@ def must_be_caught() -> int:
         {"containers": [{"name": "kserve-container", "command": ["vllm", "serve"], "args": ["--model=owner/name"]}]},
     )
     for predictor in traps:
-        value = {
-            "apiVersion": f"{KSERVE}/v1beta1",
-            "kind": "InferenceService",
-            "metadata": {"name": TRIPWIRE_PREFIX},
-            "spec": {"predictor": predictor},
-        }
-        trap = Manifest("tripwire.yaml", value, Document(value, {(): 1}))
+        trap = tripwire(f"{KSERVE}/v1beta1", "InferenceService", spec={"predictor": predictor})
         if [one.name for one in loose_models([trap], lambda _: None)] != ["owner/name"]:
             raise UntrustedError("the fit check did not catch its tripwire: a model of the Hub without a revision.")
     return len(traps)
@@ -104,17 +98,12 @@ def _loaded_by_kserve(manifest: Manifest) -> Iterator[LooseModel]:
 
 def _addresses(value: Any, at: Path) -> Iterator[tuple[Path, str]]:
     """Every `hf://` address of a service, also where KServe puts it together from storage.parameters and the path."""
-    if isinstance(value, dict):
-        parameters = value.get("parameters")
-        if isinstance(parameters, dict) and parameters.get("type") == "hf" and "path" in value:
-            yield (*at, "path"), f"{_HUB}{value['path']}"
-        for key, one in value.items():
-            yield from _addresses(one, (*at, key))
-    elif isinstance(value, list):
-        for number, one in enumerate(value):
-            yield from _addresses(one, (*at, number))
-    elif isinstance(value, str) and value.startswith(_HUB):
-        yield at, value
+    for place, part in parts(value, at):
+        parameters = part.get("parameters") if isinstance(part, dict) else None
+        if isinstance(parameters, dict) and parameters.get("type") == "hf" and "path" in part:
+            yield (*place, "path"), f"{_HUB}{part['path']}"
+        elif isinstance(part, str) and part.startswith(_HUB):
+            yield place, part
 
 
 def _loaded_by_vllm(found: Found) -> Iterator[LooseModel]:

@@ -99,22 +99,16 @@ def check_end(parsed: Parsed, pod: Mapping[str, Any], place: Path) -> Iterator[C
     grace = pod.get("terminationGracePeriodSeconds")
     seconds = grace if isinstance(grace, int) and not isinstance(grace, bool) else _USUAL_GRACE
     if drain <= 0:
-        yield ContainerFault(
-            "answers-cut-off",
-            place,
-            "Without --shutdown-timeout vLLM drops open answers whenever a pod is replaced",
-            f"Set --shutdown-timeout to the longest answer's seconds; terminationGracePeriodSeconds {room} s higher.",
-            refused=False,
-        )
+        message = "Without --shutdown-timeout vLLM drops open answers whenever a pod is replaced"
+        fix = f"Set --shutdown-timeout to the longest answer's seconds; terminationGracePeriodSeconds {room} s higher."
+        yield ContainerFault("answers-cut-off", place, message, fix, refused=False)
     elif drain >= seconds:
-        yield ContainerFault(
-            "answers-cut-off",
-            place,
+        message = (
             f"--shutdown-timeout={drain:g} is not less than the {seconds} s that the pod has to end: answers that are "
-            "still open then are cut off",
-            f"Set terminationGracePeriodSeconds to {math.ceil(drain) + room} or more.",
-            refused=False,
+            "still open then are cut off"
         )
+        fix = f"Set terminationGracePeriodSeconds to {math.ceil(drain) + room} or more."
+        yield ContainerFault("answers-cut-off", place, message, fix, refused=False)
 
 
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")

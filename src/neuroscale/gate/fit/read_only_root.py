@@ -7,27 +7,21 @@ volumes of a pod beside it, so a server with such a root needs one for temporary
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from neuroscale.catalog import RuntimeEntry
-from neuroscale.core.errors import UntrustedError
-from neuroscale.core.validation import mapping, sequence
+from neuroscale.core.validation import mapping
 from neuroscale.core.yaml_io import Path
-from neuroscale.gate.check import manifest_finding
-from neuroscale.gate.checks.policy import unneeded_exceptions, with_exceptions
+from neuroscale.gate.check import Run
+from neuroscale.gate.checks.policy import WRITABLE_ROOT as RULE
+from neuroscale.gate.checks.policy import Exceptions
+from neuroscale.gate.evaluation import manifest_finding
 from neuroscale.gate.fit.known_models import Knowledge
 from neuroscale.gate.fit.vllm_containers import VllmContainer
+from neuroscale.gate.fit.volumes import mounts_of, nearest_mount
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import Manifest
-from neuroscale.policies.policy_set import PolicyException
 
-if TYPE_CHECKING:
-    from neuroscale.gate.run_state import Run
-
-RULE = "writable-root"
-"""The name of the rule that the catalog's runtimes decide; exceptions name it as their `policy`."""
 NO_FOLDER = "no-temporary-folder"
 
 Excepting = Callable[[Manifest, Finding], Finding]
@@ -72,27 +66,10 @@ def root_findings(
             yield _finding(gate, NO_FOLDER, server, ("volumeMounts",), told, _MOUNT)
 
 
-class RootExceptions:
-    """The reviewed exceptions from `writable-root` in one run of the gate."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._needed: set[tuple[str, int]] = set()
-
-    def applied(self, manifest: Manifest, finding: Finding) -> Finding:
-        """The finding: a notice if an exception of the base covers it."""
-        self._needed.add((finding.rule, id(manifest)))
-        return with_exceptions(finding, manifest, self._exceptions(), self._run.today, self._run.longest_days)
-
-    def unneeded(self, manifests: Sequence[Manifest]) -> list[Finding]:
-        """A notice for each exception in force that its object does not need."""
-        with suppress(UntrustedError):  # the policy check reports policies that cannot be read
-            in_force = [one for one in self._exceptions() if not one.fault(self._run.today, self._run.longest_days)]
-            return unneeded_exceptions(in_force, manifests, self._needed)
-        return []
-
-    def _exceptions(self) -> list[PolicyException]:
-        return [one for one in self._run.judge.policies().exceptions if one.policy == RULE]
+def root_exceptions(run: Run) -> Exceptions:
+    """The reviewed exceptions from `writable-root` in one run of the gate, which are the base's."""
+    read = run.judge.policies
+    return Exceptions(lambda: [one for one in read().exceptions if one.policy == RULE], run.today, run.longest_days)
 
 
 def _tried(server: VllmContainer, known: Knowledge) -> RuntimeEntry | None:
@@ -111,9 +88,7 @@ def _named(server: VllmContainer) -> str:
     """The runtime that an InferenceService's model names, for a canary perhaps that of the service; "" for others."""
     of_service: Path = ("spec", "predictor", "model")
     for at in (server.at, of_service) if "canary" in server.at else (server.at,):
-        value: Any = server.manifest.value
-        for part in at:
-            value = value.get(part) if isinstance(value, dict) else None
+        value = server.manifest.at(at)
         if isinstance(value, dict) and value.get("runtime"):
             return str(value["runtime"])
     return ""
@@ -131,10 +106,8 @@ def _lacks_folder(server: VllmContainer) -> bool:
 
 def _is_writable(container: Mapping[str, Any], folder: str) -> bool:
     """Whether the folder lies in a volume that the container may write to."""
-    mounts = [mapping(one, "a mount") for one in sequence(container.get("volumeMounts"), "volumeMounts")]
-    around = [one for one in mounts if PurePosixPath(folder).is_relative_to(str(one.get("mountPath") or "."))]
-    nearest = max(around, key=lambda one: len(PurePosixPath(str(one["mountPath"])).parts), default=None)
-    return nearest is not None and nearest.get("readOnly") is not True
+    nearest = nearest_mount(container, folder)
+    return nearest is not None and mounts_of(container)[nearest].get("readOnly") is not True
 
 
 def _finding(gate: str, rule: str, server: VllmContainer, place: Path, told: str, fix: str) -> Finding:

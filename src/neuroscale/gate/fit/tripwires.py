@@ -9,12 +9,11 @@ from typing import Any
 
 from neuroscale.catalog import Accelerator, Catalog, ModelEntry, RuntimeEntry
 from neuroscale.catalog.entries import Checkpoint, Figure, Parameters, Serving, Tried, Weights
-from neuroscale.core.yaml_io import Document
+from neuroscale.gate.checks.policy import WRITABLE_ROOT
 from neuroscale.gate.fit.known_models import Knowledge
 from neuroscale.gate.fit.read_only_root import NO_FOLDER
-from neuroscale.gate.fit.read_only_root import RULE as WRITABLE_ROOT
 from neuroscale.gate.fit.volumes import SHARED_MEMORY
-from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest
+from neuroscale.manifests.objects import Manifest, tripwire
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
 
@@ -64,23 +63,21 @@ def tripwires() -> tuple[Tripwire, ...]:
             **more,
         }
         pod = {"nodeSelector": _NODES, "containers": [container], "volumes": _VOLUMES}
-        return _manifest("apps/v1", "Deployment", {"template": {"spec": pod}})
+        return tripwire("apps/v1", "Deployment", spec={"template": {"spec": pod}})
 
     def service(*arguments: str) -> tuple[Manifest, ...]:
         """A service with these arguments, and a runtime that names the model."""
         container = {"name": "kserve-container", "image": "vllm/vllm-openai:v0.32.0", "command": ["vllm", "serve"]}
-        runtime = _manifest(
+        runtime = tripwire(
             "serving.kserve.io/v1alpha1",
             "ClusterServingRuntime",
-            {"containers": [{**container, "args": ["--model=tripwire/dense-31b"]}]},
+            spec={"containers": [{**container, "args": ["--model=tripwire/dense-31b"]}]},
         )
-        model = {
-            "runtime": runtime.name,
-            "args": list(arguments),
-            "resources": {"limits": {"example.com/tripwire": 1}},
-        }
-        return runtime, _manifest(
-            "serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"nodeSelector": _NODES, "model": model}}
+        model = {"runtime": runtime.name, "args": list(arguments), "resources": {"limits": {"example.com/tripwire": 1}}}
+        return runtime, tripwire(
+            "serving.kserve.io/v1beta1",
+            "InferenceService",
+            spec={"predictor": {"nodeSelector": _NODES, "model": model}},
         )
 
     large, small = "--model=tripwire/dense-31b", "--model=tripwire/dense-1b"
@@ -94,85 +91,52 @@ def tripwires() -> tuple[Tripwire, ...]:
         readinessProbe=_PROBE,
         volumeMounts=[{"name": "shared-memory", "mountPath": SHARED_MEMORY}],
     )
-    return (
-        Tripwire(
-            "31B parameters in 16 bits on a card of 22 GiB",
-            (deployment(large, "--max-model-len=4096"),),
-            (("does-not-fit", "does not fit"),),
-            knowledge,
-        ),
-        Tripwire(
-            "the same, of which a runtime names the model",
-            service("--max-model-len=4096"),
-            (("does-not-fit", "does not fit"),),
-            knowledge,
-        ),
-        Tripwire(
+    large_alone, two_ranks = deployment(large, "--max-model-len=4096"), "--tensor-parallel-size=2"
+    read_only, writable = ({"readOnlyRootFilesystem": is_read_only} for is_read_only in (True, False))
+    does_not_fit = ("does-not-fit", "does not fit")
+    labels = (("model-labels", "model-architecture"), ("model-labels", "total-params"))
+    no_folder = (NO_FOLDER, "/tmp")  # noqa: S108 - a part of a message
+    faults: tuple[tuple[str, Manifest | tuple[Manifest, ...], tuple[tuple[str, str], ...]], ...] = (
+        ("31B parameters in 16 bits on a card of 22 GiB", large_alone, (does_not_fit,)),
+        ("the same, of which a runtime names the model", service("--max-model-len=4096"), (does_not_fit,)),
+        (
             "an argument that does not exist",
-            (deployment(small, "--no-such-argument"),),
+            deployment(small, "--no-such-argument"),
             (("unknown-argument", "--no-such-argument"),),
-            knowledge,
         ),
-        Tripwire(
-            "an argument that was removed",
-            (deployment(small, "--swap-space=4"),),
-            (("removed-argument", "--swap"),),
-            knowledge,
-        ),
-        Tripwire(
+        ("an argument that was removed", deployment(small, "--swap-space=4"), (("removed-argument", "--swap"),)),
+        (
             "more ranks than accelerators",
-            (deployment(small, "--tensor-parallel-size=2"),),
+            deployment(small, two_ranks),
             (("accelerator-count", "runs on 2 accelerators"),),
-            knowledge,
         ),
-        Tripwire(
+        (
             "two ranks without shared memory",
-            (deployment(small, "--tensor-parallel-size=2", gpus=2),),
+            deployment(small, two_ranks, gpus=2),
             (("no-shared-memory", SHARED_MEMORY),),
-            knowledge,
         ),
-        Tripwire(
-            "arguments in a file",
-            (deployment(small, "--config", "a.yaml"),),
-            (("not-judged", "cannot be judged"),),
-            knowledge,
-        ),
-        Tripwire(
-            "a server that nobody reaches, that does not stay up, and that asks nobody for a key",
-            (bad,),
-            _BAD,
-            knowledge,
-        ),
-        Tripwire(
-            "a model with the labels of another one",
-            (_labelled(deployment(small)),),
-            (("model-labels", "model-architecture"), ("model-labels", "total-params")),
-            knowledge,
-        ),
-        Tripwire(
+        ("arguments in a file", deployment(small, "--config", "a.yaml"), (("not-judged", "cannot be judged"),)),
+        ("a server that nobody reaches, that does not stay up, and that asks nobody for a key", bad, _BAD),
+        ("a model with the labels of another one", _labelled(deployment(small)), labels),
+        (
             "a server on a socket",
-            (deployment(small, "--uds=/tmp/vllm.sock", readinessProbe=_PROBE),),
+            deployment(small, "--uds=/tmp/vllm.sock", readinessProbe=_PROBE),
             (("not-reachable", "--uds"),),
-            knowledge,
         ),
-        Tripwire(
+        (
             "a writable root in an image that was tried with a read-only one",
-            (deployment(small, image=_TRIED, securityContext={"readOnlyRootFilesystem": False}),),
+            deployment(small, image=_TRIED, securityContext=writable),
             ((WRITABLE_ROOT, "tripwire"),),
-            knowledge,
         ),
-        Tripwire(
+        (
             "a read-only root without a folder for temporary files",
-            (deployment(small, image=_TRIED, securityContext={"readOnlyRootFilesystem": True}),),
-            ((NO_FOLDER, "/tmp"),),  # noqa: S108 - a part of a message
-            knowledge,
+            deployment(small, image=_TRIED, securityContext=read_only),
+            (no_folder,),
         ),
     )
-
-
-def _manifest(api_version: str, kind: str, spec: Mapping[str, Any]) -> Manifest:
-    value = {"apiVersion": api_version, "kind": kind, "metadata": {"name": TRIPWIRE_PREFIX}, "spec": dict(spec)}
-    return Manifest("tripwire.yaml", value, Document(value, {(): 1}))
+    return tuple(
+        Tripwire(title, bad if isinstance(bad, tuple) else (bad,), wanted, knowledge) for title, bad, wanted in faults
+    )
 
 
 def _labelled(manifest: Manifest) -> Manifest:

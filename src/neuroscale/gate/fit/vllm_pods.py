@@ -15,8 +15,15 @@ from typing import Any
 
 from neuroscale.core.validation import mapping, sequence
 from neuroscale.core.yaml_io import Path
-from neuroscale.gate.fit.environment import PORT_SERVICE
-from neuroscale.gate.fit.vllm_containers import Found, Unread, VllmContainer, containers, devices_of, not_vllm
+from neuroscale.gate.fit.vllm_containers import (
+    PORT_SERVICE,
+    Found,
+    Unread,
+    VllmContainer,
+    containers,
+    devices_of,
+    not_vllm,
+)
 from neuroscale.manifests import kserve_pods
 from neuroscale.manifests.objects import Manifest
 from neuroscale.manifests.runtime_merge import (

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import PurePosixPath
@@ -84,20 +85,25 @@ def check_buckets(spec: Mapping[str, Any]) -> Iterator[ContainerFault]:
     """A notice for each bucket that belongs to another user than the server's. `spec`: a pod's, with one container.
 
     A FUSE mount belongs to root unless its options name a user. The image's own user is not known here, so a server
-    without `runAsUser` gets no notice. The schema check finds fields of a wrong type, which are left out here.
+    without `runAsUser` gets no notice.
     """
-    container = _fields(spec["containers"][0])
-    users = [_fields(one.get("securityContext")).get("runAsUser") for one in (container, spec)]
+    with suppress(ValueError):  # the schema check finds fields of a wrong type
+        yield from _foreign_buckets(spec)
+
+
+def _foreign_buckets(spec: Mapping[str, Any]) -> Iterator[ContainerFault]:
+    container = mapping(spec["containers"][0], "a container")
+    users = [mapping(one.get("securityContext"), "securityContext").get("runAsUser") for one in (container, spec)]
     user = next((one for one in users if one is not None), None)
     if not isinstance(user, int) or user == 0:
         return
     buckets: dict[str, set[str]] = {}
-    for volume in map(_fields, _items(spec.get("volumes"))):
-        name, driven = volume.get("name"), _fields(volume.get("csi"))
+    for volume in (mapping(one, "a volume") for one in sequence(spec.get("volumes"), "volumes")):
+        name, driven = volume.get("name"), mapping(volume.get("csi"), "csi")
         if isinstance(name, str) and driven.get("driver") == DRIVER:
-            options = _fields(driven.get("volumeAttributes")).get("mountOptions")
+            options = mapping(driven.get("volumeAttributes"), "volumeAttributes").get("mountOptions")
             buckets[name] = {one.strip() for one in str(options or "").split(",")}
-    for index, mount in enumerate(map(_fields, _items(container.get("volumeMounts")))):
+    for index, mount in enumerate(mounts_of(container)):
         name = mount.get("name")
         options = buckets.get(name) if isinstance(name, str) else None
         if options is None or f"uid={user}" in options or _readable(options):
@@ -105,21 +111,9 @@ def check_buckets(spec: Mapping[str, Any]) -> Iterator[ContainerFault]:
         named = next((one for one in sorted(options) if one.startswith("uid=")), "")
         whose = f"the user of {named}" if named else "root, since its mountOptions name no uid"
         told = f"the server runs as user {user}, and the bucket of the volume {name} belongs to {whose}"
-        yield ContainerFault(
-            "mounted-bucket",
-            ("volumeMounts", index),
-            f"{told}: it may not be allowed to read the files",
-            f"Add uid={user} and the gid of its group to mountOptions of the volume's volumeAttributes.",
-            refused=False,
-        )
-
-
-def _fields(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _items(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
+        message = f"{told}: it may not be allowed to read the files"
+        fix = f"Add uid={user} and the gid of its group to mountOptions of the volume's volumeAttributes."
+        yield ContainerFault("mounted-bucket", ("volumeMounts", index), message, fix, refused=False)
 
 
 def _readable(options: Iterable[str]) -> bool:
@@ -188,7 +182,7 @@ def check_shared_memory(
     count = pod_ranks(parsed)
     if count < 2 or spec.get("hostIPC") is True:
         return
-    mount = _mount(spec, SHARED_MEMORY)
+    mount = nearest_mount(spec["containers"][0], SHARED_MEMORY)
     if mount is not None:
         empty = _empty_dir(spec, mount)
         if empty is not None and empty.get("medium") != "Memory":
@@ -313,7 +307,7 @@ def _folder(command: ServeCommand, folders: Sequence[tuple[str, str]]) -> str:
 
 def _volume(spec: Mapping[str, Any], folder: str) -> _Volume | None:
     """The emptyDir with a limit that a folder lies in; None for another volume, or if the limit cannot be read."""
-    index = _mount(spec, folder)
+    index = nearest_mount(spec["containers"][0], folder)
     empty = None if index is None else _empty_dir(spec, index)
     if index is None or empty is None or empty.get("sizeLimit") is None:
         return None
@@ -323,20 +317,20 @@ def _volume(spec: Mapping[str, Any], folder: str) -> _Volume | None:
         return None  # the API server refuses it
     if limit == 0:
         return None  # Kubernetes reads 0 as no limit
-    name = str(_mounts(spec)[index].get("name"))
+    name = str(mounts_of(spec["containers"][0])[index].get("name"))
     return _Volume(name, limit, empty.get("medium") == "Memory", ("volumeMounts", index))
 
 
-def _mounts(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
-    container = mapping(spec["containers"][0], "a container")
+def mounts_of(container: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The mounts of a container. Raises ValueError if they cannot be read."""
     return [mapping(one, "a mount") for one in sequence(container.get("volumeMounts"), "volumeMounts")]
 
 
-def _mount(spec: Mapping[str, Any], folder: str) -> int | None:
+def nearest_mount(container: Mapping[str, Any], folder: str) -> int | None:
     """The position of the mount that a folder lies in; None if it lies in the container's own files."""
     around = [
         (len(PurePosixPath(path).parts), index)
-        for index, one in enumerate(_mounts(spec))
+        for index, one in enumerate(mounts_of(container))
         if (path := str(one.get("mountPath") or "")) and PurePosixPath(folder).is_relative_to(path)
     ]
     return max(around)[1] if around else None
@@ -344,7 +338,7 @@ def _mount(spec: Mapping[str, Any], folder: str) -> int | None:
 
 def _empty_dir(spec: Mapping[str, Any], mount: int) -> dict[str, Any] | None:
     """The emptyDir that is mounted at that position; None for another volume."""
-    name = _mounts(spec)[mount].get("name")
+    name = mounts_of(spec["containers"][0])[mount].get("name")
     for item in sequence(spec.get("volumes"), "volumes"):
         one = mapping(item, "a volume")
         if one.get("name") == name and one.get("emptyDir") is not None:
