@@ -31,24 +31,32 @@ OBJECT = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: b}\nda
 JUDGE = """
 import json, resource, sys
 from pathlib import Path
-from neuroscale.core import tools
-from neuroscale.gate.evaluation import Evaluation, guarded
-from neuroscale.gate.checks.drift import _request
+from neuroscale.core import tool_cache
+from neuroscale.core.errors import InputError
+from neuroscale.gate.evaluation import Evaluation, guarded, problem_findings
 from neuroscale.gate.checks.files import evaluate_files
-from neuroscale.gate.judged_files import read_paths
+from neuroscale.gate.judged_files import read_paths, texts_of_files
 from neuroscale.gate.checks.catalog import load_platform
 from neuroscale.gate.platform_sources import PlatformSources
-from neuroscale.gate.runner import texts_of_files
 from neuroscale.gate.checks.secrets import evaluate_secrets
-from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.repo.snapshot import FolderSnapshot, read_file
+from neuroscale.request.service_request import load_request
 
 folder, scratch = Path(sys.argv[1]), Path(sys.argv[2])
 given = read_paths([folder], scratch)
 platform = PlatformSources(FolderSnapshot(folder))
+
+def request_findings():
+    try:
+        read_file(FolderSnapshot(folder), "./request.yaml", load_request)
+    except InputError as error:
+        return problem_findings("drift", "request", error)
+    return []
+
 checks = {
     "files": lambda: evaluate_files(given, None)[0],
-    "secrets": lambda: evaluate_secrets(texts_of_files(given), tools.find("gitleaks"), scratch / "secrets"),
-    "drift": lambda: Evaluation(tuple(_request(FolderSnapshot(folder), ".")[1]), 1, 1, "files", 1, 1),
+    "secrets": lambda: evaluate_secrets(texts_of_files(given), tool_cache.find("gitleaks"), scratch / "secrets"),
+    "drift": lambda: Evaluation(tuple(request_findings()), 1, 1, "files", 1, 1),
     "catalog": lambda: Evaluation(tuple(load_platform(platform)[0]), 3, 3, "parts", 1, 1),
 }
 results = [guarded(name, name, check) for name, check in checks.items()]
