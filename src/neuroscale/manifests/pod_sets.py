@@ -157,11 +157,9 @@ def _matches(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 
 def pods_kept(spec: Mapping[str, Any], replicas: int) -> int:
     """The number of `replicas` ready pods that evictions leave, at most `replicas`: no eviction is allowed then.
-
     Percentages round up, as in Kubernetes' disruption controller (`pkg/controller/disruption/disruption.go`,
     getExpectedPodCount); it allows no eviction where both fields are missing. Raises ValueError, also where both stand,
-    which the API server refuses.
-    """
+    which the API server refuses."""
     if spec.get("maxUnavailable") is not None and spec.get("minAvailable") is not None:
         raise ValueError("it has both maxUnavailable and minAvailable")
     if spec.get("maxUnavailable") is not None:

@@ -77,12 +77,10 @@ def bytes_per_token(
     model_dtype: str = "bfloat16",
     model_layers: int | None = None,
 ) -> int:
-    """Bytes of a token in the cache of one layer, on one of `ranks` ranks of tensor parallelism.
-
-    `dtype`: the dtype of the cache. Without --kv-cache-dtype, a model of float32 keeps 16 bits, too. With a packed
-    dtype, the first two and the last two of the `model_layers` keep `model_dtype` (None: every layer is packed); the
-    result is then the mean of all layers. Attention over compressed tokens has one format, whatever the dtype.
-    """
+    """Bytes of a token in the cache of one layer, on one of `ranks` ranks of tensor parallelism. `dtype`: the dtype of
+    the cache. Without --kv-cache-dtype, a model of float32 keeps 16 bits, too. With a packed dtype, the first two and
+    the last two of the `model_layers` keep `model_dtype` (None: every layer is packed); the result is then the mean of
+    all layers. Attention over compressed tokens has one format, whatever the dtype."""
     if kind.kind in COMPRESSED:
         tokens, size = page_of(kind)
         return math.ceil(size / tokens)

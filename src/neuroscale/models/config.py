@@ -124,12 +124,10 @@ def read_config(
     source: str = "config.json",
     headers: Sequence[Header] | None = None,
 ) -> ModelFacts:
-    """The facts of the model `name` from its config.json: the file's text, or the object that it holds.
-
-    `source`: where the file comes from; messages name it. `headers`: the headers of the checkpoint's tensors; if
-    given, the bytes come from them. Raises InputError, which names the key, for a value that cannot be read, and for
-    a model whose memory does not follow the common rules.
-    """
+    """The facts of the model `name` from its config.json: the file's text, or the object that it holds. `source`: where
+    the file comes from; messages name it. `headers`: the headers of the checkpoint's tensors; if given, the bytes come
+    from them. Raises InputError, which names the key, for a value that cannot be read, and for a model whose memory
+    does not follow the common rules."""
     values = config if isinstance(config, Mapping) else parse_config(config, source)
     return _read(values, name, source, headers)[0]
 

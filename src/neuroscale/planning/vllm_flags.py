@@ -52,12 +52,10 @@ def vllm_args(
     kv_cache_dtype: str,
     shutdown_timeout: int,
 ) -> tuple[str, ...]:
-    """The arguments of `vllm serve`, in a fixed order.
-
-    `shutdown_timeout`: seconds that vLLM gets for unfinished answers when it must end; by default it drops them.
-    Experts are spread over the ranks of one replica (`--enable-expert-parallel`); more replicas serve more users.
-    Data parallelism is never used: Gemma 4's mixture of experts crashes under it (vllm-project/vllm#38999).
-    """
+    """The arguments of `vllm serve`, in a fixed order. `shutdown_timeout`: seconds that vLLM gets for unfinished
+    answers when it must end; by default it drops them. Experts are spread over the ranks of one replica
+    (`--enable-expert-parallel`); more replicas serve more users. Data parallelism is never used: Gemma 4's mixture of
+    experts crashes under it (vllm-project/vllm#38999)."""
     args = [f"--model={model_argument(model, environment)}", f"--served-model-name={model.name}"]
     if model.weights.kind == "hub" and model.weights.revision:
         args.append(f"--revision={model.weights.revision}")

@@ -136,11 +136,9 @@ def _kinds(start: _Refused, around: Around) -> Iterator[Iterator[_Attempt]]:
 
 def _pairs(start: _Refused, around: Around, in_8_bits: Sequence[_Works]) -> list[_Works]:
     """The pair of changes on the same accelerators that gives up least; `in_8_bits`: the pair that is named already.
-
     Pairs that keep the context come first, in this order: another share of the memory and fewer requests at once give
     up only margin and throughput, a cache of 8 bits and another copy of the model give up precision. Of the pairs that
-    shorten the context, the one that keeps most of it holds.
-    """
+    shorten the context, the one that keeps most of it holds."""
     copies = partial(_other_copies, around)
     if not _can_start(copies, start):
         return []

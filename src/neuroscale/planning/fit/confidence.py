@@ -103,12 +103,10 @@ def keeps_more_states(facts: ModelFacts, arguments: EngineArguments, version: st
 
 
 def untried_share(facts: ModelFacts, device: Device, arguments: EngineArguments, resolved: Resolved) -> str:
-    """Says, as a clause, that nobody measured a start of such a model with so large a share of such a card.
-
-    All measured starts of towers and states with more than vLLM's default share ran on an H100 or an H200. Elsewhere a
+    """Says, as a clause, that nobody measured a start of such a model with so large a share of such a card. All
+    measured starts of towers and states with more than vLLM's default share ran on an H100 or an H200. Elsewhere a
     graph of Qwen3.5-9B did not find room beside 0.9 of an RTX 3090 (tests/ground_truth, qwen3.5-9b-4x3090-graph-oom),
-    and kernels for states take more in a long prompt than vLLM measures (vllm-project/vllm#52872, on an RTX 5090).
-    """
+    and kernels for states take more in a long prompt than vLLM measures (vllm-project/vllm#52872, on an RTX 5090)."""
     if device.family != "cuda" or device.switched or device.shared or arguments.kv_cache_memory_bytes is not None:
         return ""
     if resolved.utilization <= USUAL_SHARE:

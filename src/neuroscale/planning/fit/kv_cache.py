@@ -119,12 +119,10 @@ class Pool:
 def pool(
     layers: Sequence[tuple[LayerSpec, int]], *, hybrid: bool, padding_ratio: float | None = 1.5, padded: bool = True
 ) -> Pool:
-    """The pool for kinds of layers and the number of each. Raises PagesDiffer.
-
-    Without the hybrid manager (`hybrid` false), windowed layers beside full ones keep the whole context.
-    `padding_ratio`: if the largest kind has fewer than this many times the layers of the smallest, all kinds are padded
-    up to the largest. `padded`: pages that do not divide the largest are padded, too; otherwise they raise.
-    """
+    """The pool for kinds of layers and the number of each. Raises PagesDiffer. Without the hybrid manager (`hybrid`
+    false), windowed layers beside full ones keep the whole context. `padding_ratio`: if the largest kind has fewer than
+    this many times the layers of the smallest, all kinds are padded up to the largest. `padded`: pages that do not
+    divide the largest are padded, too; otherwise they raise."""
     merged = _counted(layers if hybrid else _promoted(layers))
     if (whole := _one_table(merged)) is not None:
         return whole

@@ -134,11 +134,9 @@ def rank_weights(facts: ModelFacts, arguments: EngineArguments) -> RankWeights:
 
 def _adapters(facts: ModelFacts, arguments: EngineArguments) -> int:
     """Bytes that vLLM reserves for LoRA adapters: for each matrix of the language model, two of the largest LoRA rank.
-
     Tensor parallelism splits one of the two, and of a vocabulary none (`create_lora_weights` of lora/layers:
     base_linear.py, vocab_parallel_embedding.py, logits_processor.py). Each expert of a rank has its own, whether or not
-    an adapter has them (fused_moe.py): expert parallelism deals them out whole.
-    """
+    an adapter has them (fused_moe.py): expert parallelism deals them out whole."""
     values = 0.0
     for tensor in facts.tensors:
         if len(tensor.shape) != 2 or tensor.group not in _ADAPTED or not tensor.name.endswith(".weight"):
