@@ -15,7 +15,6 @@ from forge_lab import GiteaLab, forge_of
 from forge_server import ForgeServer
 from neuroscale.cli import chosen_metrics
 from neuroscale.forge.rest import Forge
-from neuroscale.local import opencost as local_opencost
 from neuroscale.planning.plan import Cost, Tenancy, dump_plan
 from opencost_answers import costs, envelope, key
 from opencost_server import opencost_server
@@ -107,12 +106,12 @@ def test_a_clone_without_the_history_is_warned_of_and_never_complete(tmp_path: P
 def test_no_issue_is_written_about_the_local_meter_unless_it_is_named(
     repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(local_opencost, "runs_in", lambda folder: True)
+    monkeypatch.setattr(chosen_metrics, "runs_in", lambda folder: True)
     monkeypatch.setattr(chosen_metrics, "local_state", lambda where: None)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "missing"))
     asked = ("reconcile", "--window", WINDOW, "--repository", repository)
     with opencost_server(metered(120)) as url:
-        monkeypatch.setattr(local_opencost, "address_in", lambda folder: url)
+        monkeypatch.setattr(chosen_metrics, "address_in", lambda folder: url)
         shown, written = run(*asked, "--dry-run"), run(*asked)
     assert shown.status == 0, shown.err
     assert "OpenCost here is the local platform's" in shown.out

@@ -16,7 +16,6 @@ import pytest
 from cluster_lab import run
 from command_line import Said
 from neuroscale.cli import chosen_metrics
-from neuroscale.local import opencost as local_opencost
 from neuroscale.planning.plan import Tenancy, dump_plan
 from opencost_answers import SYSTEM, costs, envelope, key
 from opencost_server import opencost_server
@@ -201,8 +200,8 @@ def test_a_picture_is_drawn_of_the_rows(showback: Showback, tmp_path: Path, suff
 def test_the_local_meter_is_found_and_another_named_place_is_asked_instead(
     opencost: str, repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(local_opencost, "runs_in", lambda folder: folder == repository / ".state/local")
-    monkeypatch.setattr(local_opencost, "address_in", lambda folder: opencost)
+    monkeypatch.setattr(chosen_metrics, "runs_in", lambda folder: folder == repository / ".state/local")
+    monkeypatch.setattr(chosen_metrics, "address_in", lambda folder: opencost)
     monkeypatch.setattr(chosen_metrics, "local_state", lambda where: None)
     asked = ("showback", "--window", WINDOW, "--repository", repository)
     assert f"from OpenCost at {opencost}" in run(*asked).out
@@ -216,8 +215,8 @@ def test_nodes_without_a_price_stand_beside_the_bill_and_fail_a_strict_run(
     opencost: str, repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(chosen_metrics, "local_state", lambda where: None)
-    monkeypatch.setattr(local_opencost, "address_in", lambda folder: opencost)
-    monkeypatch.setattr(local_opencost, "unpriced_in", lambda folder: ("simulated-a", "this-machine"))
+    monkeypatch.setattr(chosen_metrics, "address_in", lambda folder: opencost)
+    monkeypatch.setattr(chosen_metrics, "unpriced_in", lambda folder: ("simulated-a", "this-machine"))
     asked = ("showback", "--window", WINDOW, "--repository", repository, "--state", tmp_path)
     said = run(*asked)
     lines = said.out.splitlines()
@@ -228,7 +227,7 @@ def test_nodes_without_a_price_stand_beside_the_bill_and_fail_a_strict_run(
     assert run(*asked, "--strict").status == 1
     found = run(*asked, "--json").json
     assert found["nodes_without_price"] == ["simulated-a", "this-machine"]
-    monkeypatch.setattr(local_opencost, "unpriced_in", lambda folder: ())
+    monkeypatch.setattr(chosen_metrics, "unpriced_in", lambda folder: ())
     assert run(*asked, "--strict").status == 0
     assert run(*asked, "--json").json["nodes_without_price"] == []
 

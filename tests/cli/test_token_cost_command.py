@@ -9,9 +9,7 @@ import pytest
 
 from cluster_lab import run
 from command_line import Said
-from neuroscale.cli import chosen_metrics
-from neuroscale.local import opencost as local_opencost
-from neuroscale.metering import services, tokens
+from neuroscale.cli import chosen_metrics, token_cost
 from neuroscale.metering.services import ServiceFacts
 from neuroscale.metering.tokens import Counted
 from opencost_answers import costs, envelope, inference_answer, key, model
@@ -29,8 +27,8 @@ def test_a_service_has_a_price_and_one_that_nobody_looked_at_a_reason(monkeypatc
     }
     counted = {("one", "chat"): Counted(Decimal(3_000_000), Decimal(2_000_000), Decimal(1), 8.0)}
     facts = {("prod", "one", "chat", 0): ServiceFacts("prod", MIXTURE, "nvidia-l4")}
-    monkeypatch.setattr(services, "service_facts", lambda metered, snapshot, environments: facts)
-    monkeypatch.setattr(tokens, "count_tokens", lambda prometheus, window: counted)
+    monkeypatch.setattr(chosen_metrics, "service_facts", lambda metered, snapshot, environments: facts)
+    monkeypatch.setattr(token_cost, "count_tokens", lambda prometheus, window: counted)
     with opencost_server(envelope(rows)) as url:
         asked = ("--opencost-url", url, "--prometheus-url", url, "--repository", ROOT, "--output-weight", "4")
         said = run("token-cost", "--window", "2026-11-01", *asked, "--json")
@@ -47,8 +45,8 @@ def test_a_service_has_a_price_and_one_that_nobody_looked_at_a_reason(monkeypatc
 
 def test_opencost_s_own_cost_of_tokens_stands_beside_where_the_server_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = {("one", "chat"): Counted(Decimal(3_000_000), Decimal(2_000_000), Decimal(1), 8.0)}
-    monkeypatch.setattr(services, "service_facts", lambda metered, snapshot, environments: {})
-    monkeypatch.setattr(tokens, "count_tokens", lambda prometheus, window: counted)
+    monkeypatch.setattr(chosen_metrics, "service_facts", lambda metered, snapshot, environments: {})
+    monkeypatch.setattr(token_cost, "count_tokens", lambda prometheus, window: counted)
     rows = {key("chat", "one"): costs(11, 1), "__idle__": costs(0)}
 
     def asked(inference: tuple[int, str] | None, *more: str) -> Said:
@@ -77,12 +75,12 @@ def test_opencost_s_own_cost_of_tokens_stands_beside_where_the_server_has_it(mon
 
 def test_prices_that_nodes_without_a_price_lower_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     counted = {("one", "chat"): Counted(Decimal(3_000_000), Decimal(2_000_000), Decimal(1), 8.0)}
-    monkeypatch.setattr(services, "service_facts", lambda metered, snapshot, environments: {})
-    monkeypatch.setattr(tokens, "count_tokens", lambda prometheus, window: counted)
+    monkeypatch.setattr(chosen_metrics, "service_facts", lambda metered, snapshot, environments: {})
+    monkeypatch.setattr(token_cost, "count_tokens", lambda prometheus, window: counted)
     monkeypatch.setattr(chosen_metrics, "local_state", lambda where: None)
-    monkeypatch.setattr(local_opencost, "unpriced_in", lambda folder: ("simulated-a", "this-machine"))
+    monkeypatch.setattr(chosen_metrics, "unpriced_in", lambda folder: ("simulated-a", "this-machine"))
     with opencost_server(envelope({key("chat", "one"): costs(11, 1), "__idle__": costs(0)})) as url:
-        monkeypatch.setattr(local_opencost, "address_in", lambda folder: url)
+        monkeypatch.setattr(chosen_metrics, "address_in", lambda folder: url)
         asked = ("token-cost", "--window", "2026-11-01", "--state", tmp_path, "--prometheus-url", url)
         found, shown = (run(*asked, "--repository", ROOT, *form) for form in (["--json"], []))
     told = "No price list has a price of simulated-a, this-machine: the price of tokens is too low"

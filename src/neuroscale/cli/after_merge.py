@@ -9,18 +9,27 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import RepositoryOption
+from neuroscale.cli.workflow_environment import repository_url, run_attempt, run_number, run_page
 from neuroscale.cluster.command_lines import Way, curl_line
 from neuroscale.core.errors import ExitStatus, InputError
-from neuroscale.forge.after_merge.evidence import ServiceEvidence
-
-if TYPE_CHECKING:
-    from neuroscale.forge.interface import Token
-
+from neuroscale.core.printable import terminal
+from neuroscale.core.validation import suggest
+from neuroscale.forge.after_merge import comments
+from neuroscale.forge.after_merge.evidence import ServiceEvidence, read_evidence
+from neuroscale.forge.after_merge.reactions import AfterMerge, Workflow
+from neuroscale.forge.branches import Access, Branches
+from neuroscale.forge.connect import connect
+from neuroscale.forge.interface import Token
+from neuroscale.forge.revert import Reverter
+from neuroscale.forge.token import VARIABLE, find_token
+from neuroscale.repo.git import Git
+from neuroscale.repo.layout import MANIFESTS
 
 GATEWAY_VARIABLE = "NEUROSCALE_LOCAL_GATEWAY"
 """The variable, on the forge of one machine, with the way to the hosts of services, in JSON (state, authority,
@@ -70,19 +79,6 @@ def react_to_smoke_tests(
     """
     # Exit status 0 only if every environment with services was tested, and all its tests passed; also if no environment
     # has services, which the output says.
-    from neuroscale.cli.open_repository import open_repository
-    from neuroscale.cli.workflow_environment import repository_url, run_attempt, run_number, run_page
-    from neuroscale.core.printable import terminal
-    from neuroscale.core.validation import suggest
-    from neuroscale.forge.after_merge import comments
-    from neuroscale.forge.after_merge.evidence import read_evidence
-    from neuroscale.forge.after_merge.reactions import AfterMerge, Workflow
-    from neuroscale.forge.branches import Access, Branches
-    from neuroscale.forge.connect import connect
-    from neuroscale.forge.revert import Reverter
-    from neuroscale.repo.git import Git
-    from neuroscale.repo.layout import MANIFESTS
-
     opened = open_repository(repository)
     for name in environments or ():
         if name not in opened.settings.environments:
@@ -113,8 +109,6 @@ def react_to_smoke_tests(
 
 
 def _token() -> Token:
-    from neuroscale.forge.token import VARIABLE, find_token
-
     if not os.environ.get(VARIABLE):
         raise InputError.at(
             "the forge's token",

@@ -15,12 +15,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from neuroscale.catalog import load_catalog
+from neuroscale.catalog import Catalog, load_catalog
+from neuroscale.catalog.model_lookup import FoundModel, find_model
+from neuroscale.catalog.new_entry import entry_path, entry_text, entry_values
+from neuroscale.catalog.settings import Settings, load_settings
 from neuroscale.catalog.staleness import Remark, Staleness, staleness
+from neuroscale.cli.open_repository import opened_publisher
 from neuroscale.cli.options import (
     JsonOption,
     PullRequestOption,
@@ -28,24 +32,25 @@ from neuroscale.cli.options import (
     RepositoryOption,
     TokenFileOption,
     print_json,
+    say_progress,
 )
+from neuroscale.cli.request_outcome import print_proposal
 from neuroscale.core.errors import ExitStatus, InputError
+from neuroscale.core.files import read_bounded, write_public
 from neuroscale.core.printable import counted, terminal
-from neuroscale.repo.layout import find_root
-from neuroscale.repo.snapshot import FolderSnapshot
-
-if TYPE_CHECKING:
-    from neuroscale.catalog import Catalog
-    from neuroscale.catalog.model_lookup import FoundModel
-    from neuroscale.catalog.settings import Settings
-    from neuroscale.planning.rejected_choices import AcceleratorFit
-    from neuroscale.repo.snapshot import Snapshot
+from neuroscale.core.validation import suggest
+from neuroscale.core.yaml_io import decode, read_mapping
+from neuroscale.forge.request_flow import CatalogChange, propose
+from neuroscale.models.hub import HubModel
+from neuroscale.planning.rejected_choices import AcceleratorFit, fits_of
+from neuroscale.rendering.scaffolder.form import label, with_models
+from neuroscale.rendering.scaffolder.template import load_template
+from neuroscale.repo.layout import CATALOG, find_root
+from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot, Snapshot
 
 
 def write_files(root: Path, snapshot: Snapshot, files: Mapping[str, str]) -> list[str]:
     """Write the files that differ, and return their paths. Raises InputError, before it writes, if a path is a link."""
-    from neuroscale.core.files import write_public
-
     for path in files:
         for place in [path, *map(str, [*Path(path).parents][:-1])]:
             if (root / place).is_symlink():
@@ -81,8 +86,6 @@ def check(repository: Path | None, *, as_json: bool) -> int:
 
 
 def _newest(name: str) -> str:
-    from neuroscale.models.hub import HubModel
-
     return HubModel(name).revision
 
 
@@ -137,8 +140,6 @@ def add(
     wanted: AddOptions, repository: Path | None, remote: str | None, token_file: Path | None, *, as_json: bool
 ) -> int:
     """Write the entry, or open its pull request if a remote is named. Raises InputError."""
-    from neuroscale.catalog.model_lookup import find_model
-
     root = find_root(repository or Path.cwd())
     said = _fields(wanted.fields)
     found = find_model(wanted.model, wanted.name, datetime.now(UTC).date())
@@ -162,15 +163,6 @@ def _make(
     found: FoundModel, said: Mapping[str, Any], environment: str | None, base: Snapshot, newest: Snapshot
 ) -> Made:
     """The entry, checked as a part of the base's catalog, and the form's list with it."""
-    from neuroscale.catalog.new_entry import entry_path, entry_text, entry_values
-    from neuroscale.catalog.settings import load_settings
-    from neuroscale.core.yaml_io import decode, read_mapping
-    from neuroscale.planning.rejected_choices import fits_of
-    from neuroscale.rendering.scaffolder.form import with_models
-    from neuroscale.rendering.scaffolder.template import load_template
-    from neuroscale.repo.layout import CATALOG
-    from neuroscale.repo.snapshot import MemorySnapshot
-
     path = entry_path(found.name)
     data = newest.read(path)
     there = None if data is None else read_mapping(decode(data, path), path).value
@@ -197,8 +189,6 @@ def _make(
 
 
 def _environments(settings: Settings, named: str | None) -> list[str]:
-    from neuroscale.core.validation import suggest
-
     if named is not None and named not in settings.environments:
         fix = suggest(named, settings.environments)
         raise InputError.at("the command line", "--environment", f"{named!a} is not in the settings", fix)
@@ -206,9 +196,6 @@ def _environments(settings: Settings, named: str | None) -> list[str]:
 
 
 def _fields(path: Path | None) -> Mapping[str, Any]:
-    from neuroscale.core.files import read_bounded
-    from neuroscale.core.yaml_io import decode, read_mapping
-
     if path is None:
         return {}
     text = decode(read_bounded(path, _MOST_BYTES, "Name a file that holds fields of the entry."), str(path))
@@ -229,11 +216,6 @@ def _propose(
     *,
     as_json: bool,
 ) -> int:
-    from neuroscale.cli.open_repository import opened_publisher
-    from neuroscale.cli.options import say_progress
-    from neuroscale.cli.request_outcome import print_proposal
-    from neuroscale.forge.request_flow import CatalogChange, propose
-
     last: list[Made] = []
 
     def make(base: Snapshot, newest: Snapshot) -> CatalogChange:
@@ -250,8 +232,6 @@ def _propose(
 
 def _sentences(made: Made, found: FoundModel) -> tuple[str, ...]:
     """The text of the pull request, for a reviewer of the entry."""
-    from neuroscale.rendering.scaffolder.form import label
-
     entry = made.catalog.models[made.name]
     told = [f"{label(entry, made.catalog)}.", f"Read from {found.where}.", *entry.facts.notes]
     for name, fits in made.fits.items():
@@ -260,8 +240,6 @@ def _sentences(made: Made, found: FoundModel) -> tuple[str, ...]:
 
 
 def _print_entry(made: Made) -> None:
-    from neuroscale.rendering.scaffolder.form import label
-
     typer.echo(terminal(label(made.catalog.models[made.name], made.catalog)))
     for note in made.catalog.models[made.name].facts.notes:
         typer.echo(f"Note: {terminal(note, 400)}")
@@ -333,10 +311,6 @@ def check_catalog(as_json: JsonOption = False, repository: RepositoryOption = No
 @app.command("form")
 def render_form(repository: RepositoryOption = None) -> int:
     """Write the form's list of models as the catalog has them, grouped by family."""
-    from neuroscale.core.files import write_public
-    from neuroscale.rendering.scaffolder.form import with_models
-    from neuroscale.rendering.scaffolder.template import load_template
-
     root = find_root(repository or Path.cwd())
     snapshot = FolderSnapshot(root)
     template = load_template(snapshot)

@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from neuroscale.catalog.settings import Environment, Settings
+from neuroscale.cluster.command_lines import Way
 from neuroscale.cluster.service_status import ServiceStatus
 from neuroscale.cluster.service_status_reader import Question
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.validation import suggest
+from neuroscale.kube.client import Cluster
+from neuroscale.local.control_plane import control_plane, kubeconfig
+from neuroscale.local.gateway import NAME, REDIRECT
+from neuroscale.local.state import State
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.repo.layout import MANIFESTS, REQUEST_FILE
-
-if TYPE_CHECKING:
-    from neuroscale.catalog.settings import Environment, Settings
-    from neuroscale.cluster.command_lines import Way
-    from neuroscale.kube.client import Cluster
-    from neuroscale.local.state import State
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,6 @@ def local_state(where: Where) -> State | None:
     """The chosen local platform; None for another cluster. Raises InputError if the platform has no cluster."""
     if where.state is None:
         return None
-    from neuroscale.local.state import State
-
     if where.kubeconfig is not None or where.context is not None:
         message = "names two clusters"
         raise InputError.at("the command line", "--state", message, "Give --state, or --context and --kubeconfig.")
@@ -123,23 +121,15 @@ def local_state(where: Where) -> State | None:
 
 def gateway_way(state: State) -> Way | None:
     """The way to the hosts of a local platform's services; None without a gateway."""
-    from neuroscale.cluster.command_lines import Way
-    from neuroscale.local.control_plane import control_plane
-    from neuroscale.local.gateway import NAME, REDIRECT
-
     ports = state.instance.ports
     return Way(control_plane(state).authority_file, ports[NAME], ports.get(REDIRECT, 0)) if NAME in ports else None
 
 
 def open_cluster(where: Where) -> Cluster:
     """The cluster, which the caller closes. Raises InputError if there is none."""
-    from neuroscale.kube.client import Cluster
-
     state = local_state(where)
     if state is None:
         return Cluster.of_kubeconfig(where.kubeconfig, where.context)
-    from neuroscale.local.control_plane import kubeconfig
-
     path = kubeconfig(state)
     if not path.exists():
         raise _no_cluster(state.folder)

@@ -9,23 +9,26 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from neuroscale.catalog.settings import Settings
 from neuroscale.cli.chosen_cluster import Where, configured, local_state, open_cluster
+from neuroscale.cli.open_repository import Repository
+from neuroscale.cluster.metrics import prometheus
+from neuroscale.cluster.metrics.prometheus import Prometheus
 from neuroscale.core.errors import InputError, Problem
-
-if TYPE_CHECKING:
-    from neuroscale.catalog.settings import Settings
-    from neuroscale.cli.open_repository import Repository
-    from neuroscale.cluster.metrics.prometheus import Prometheus
-    from neuroscale.metering.allocation import Meter
-    from neuroscale.metering.opencost import OpenCost
-    from neuroscale.metering.plan_history import PlanHistory
-    from neuroscale.metering.services import Facts
-    from neuroscale.metering.window import Window
-
+from neuroscale.core.validation import suggest
+from neuroscale.local.opencost import STEP, address_in, runs_in, unpriced_in
+from neuroscale.local.prometheus import address_in as prometheus_address_in
+from neuroscale.metering import opencost
+from neuroscale.metering.allocation import Meter
+from neuroscale.metering.opencost import OpenCost
+from neuroscale.metering.plan_history import PlanHistory, plan_history
+from neuroscale.metering.services import Facts, service_facts
+from neuroscale.metering.window import Window
+from neuroscale.repo.layout import LOCAL_STATE
 
 PrometheusOption = Annotated[
     str,
@@ -44,8 +47,6 @@ def prometheus_of(
 
     `ambiguous`: the field and the fix of the error for environments that have different ones.
     """
-    from neuroscale.cluster.metrics import prometheus
-
     named = [
         option
         for option, value in (
@@ -62,9 +63,7 @@ def prometheus_of(
         with prometheus.by_address(url) as answering:
             yield answering
     elif where.state is not None:
-        from neuroscale.local.prometheus import address_in
-
-        with prometheus.by_address(address_in(where.state)) as answering:
+        with prometheus.by_address(prometheus_address_in(where.state)) as answering:
             yield answering
     else:
         environment, wanted = configured(environment, settings, lambda one: one.prometheus, "Prometheus", ambiguous)
@@ -99,9 +98,6 @@ def or_local(where: Where, url: str, environment: str, repository: Path) -> Wher
     """`where`, or the repository's own local platform if no place is named and its OpenCost runs."""
     if url or environment or where != Where():
         return where
-    from neuroscale.local.opencost import runs_in
-    from neuroscale.repo.layout import LOCAL_STATE
-
     folder = repository / LOCAL_STATE
     return Where(state=folder) if runs_in(folder) else where
 
@@ -109,9 +105,6 @@ def or_local(where: Where, url: str, environment: str, repository: Path) -> Wher
 @contextlib.contextmanager
 def opencost_of(environment: str, where: Where, url: str, settings: Settings) -> Iterator[OpenCost]:
     """The OpenCost that the options choose. Raises InputError where they name none or two, or the cluster has none."""
-    from neuroscale.core.validation import suggest
-    from neuroscale.metering import opencost
-
     if environment and environment not in settings.environments:
         message = f"{environment!r} is not an environment of the settings"
         raise InputError.at(COMMAND_LINE, "--environment", message, suggest(environment, settings.environments))
@@ -123,8 +116,6 @@ def opencost_of(environment: str, where: Where, url: str, settings: Settings) ->
             yield answering
         return
     if where.state is not None:
-        from neuroscale.local.opencost import STEP, address_in, unpriced_in
-
         local_state(where)
         with opencost.of_local_platform(address_in(where.state), STEP, unpriced_in(where.state)) as answering:
             yield answering
@@ -153,9 +144,6 @@ def costs_and_plans(
 
     Raises InputError, GitError, and OpenCostError if OpenCost has no figures.
     """
-    from neuroscale.metering.plan_history import plan_history
-    from neuroscale.metering.services import service_facts
-
     environments = repository.settings.environments
     branch = repository.settings.repository.default_branch
     with (

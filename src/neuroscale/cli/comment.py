@@ -8,7 +8,12 @@ from typing import Annotated
 
 import typer
 
+from neuroscale.cli.open_repository import read_file
+from neuroscale.cli.workflow_environment import repository_url, run_attempt, run_number, run_page
 from neuroscale.core.errors import ExitStatus
+from neuroscale.forge.connect import connect
+from neuroscale.forge.sticky_comment import Run, write_comment
+from neuroscale.forge.token import find_token
 
 _NO_VERDICT = """\
 ## 🛑 The gate gave no verdict
@@ -22,12 +27,6 @@ def comment_on(
     head: Annotated[str, typer.Option("--head", help="The commit that was judged.")],
 ) -> int:
     """Write the gate's report as the one comment of a pull request. Run by the gate's workflow."""
-    from neuroscale.cli.open_repository import read_file
-    from neuroscale.cli.workflow_environment import repository_url, run_attempt, run_number, run_page
-    from neuroscale.forge.connect import connect
-    from neuroscale.forge.sticky_comment import Run, write_comment
-    from neuroscale.forge.token import find_token
-
     # The comment of a newer commit or a newer run stays as it is. If the gate was ended before it wrote a report, the
     # comment says so: the report of an older commit must not stand for this one.
     run = f"[The run]({run_page(os.environ)})"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where, open_cluster
+from neuroscale.cli.chosen_cluster import Service, Where, one_service, open_cluster, services_asked
+from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import (
     ClusterStateOption,
     ContextOption,
@@ -16,11 +17,14 @@ from neuroscale.cli.options import (
     ServiceArgument,
     ServiceEnvironmentOption,
 )
+from neuroscale.cluster.endpoint import key
+from neuroscale.cluster.endpoint.key_rotation import rotate
+from neuroscale.cluster.service_status_reader import Reader
+from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.errors import ExitStatus
-
-if TYPE_CHECKING:
-    from neuroscale.cli.chosen_cluster import Service
-    from neuroscale.kube.client import Cluster
+from neuroscale.core.printable import terminal
+from neuroscale.kube.client import Cluster
+from neuroscale.rendering.api_key import secret_name
 
 
 def manage_key(
@@ -44,13 +48,6 @@ def manage_key(
     repository: RepositoryOption = None,
 ) -> int:
     """Make a service's API key if it is missing, or replace it. Exit status 1: a pod does not accept the new key."""
-    from neuroscale.cli.chosen_cluster import one_service, services_asked
-    from neuroscale.cli.open_repository import open_repository
-    from neuroscale.cluster.endpoint import key
-    from neuroscale.cluster.service_status_reader import Reader
-    from neuroscale.cluster.services_in_git import Clone
-    from neuroscale.rendering.api_key import secret_name
-
     opened = open_repository(repository)
     asked = services_asked(service, environment, opened)
     clone = Clone(opened.root, opened.settings.repository.default_branch)
@@ -71,8 +68,6 @@ def manage_key(
 
 
 def _replace(cluster: Cluster, found: Service, seconds: float | None) -> ExitStatus:
-    from neuroscale.cluster.endpoint.key_rotation import rotate
-
     rotation = rotate(cluster, found.namespace, found.name, _tell, seconds=seconds)
     if rotation.proven:
         _tell("Every ready pod takes the new key, and refuses the earlier one and requests without a key.")
@@ -83,6 +78,4 @@ def _replace(cluster: Cluster, found: Service, seconds: float | None) -> ExitSta
 
 def _tell(text: str) -> None:
     """Print to standard error: standard output is only for the key."""
-    from neuroscale.core.printable import terminal
-
     typer.echo(terminal(text, 2000), err=True)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from neuroscale.cli.chosen_cluster import Where, open_cluster
+from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import ClusterStateOption, ContextOption, KubeconfigOption, RepositoryOption
+from neuroscale.cluster.endpoint import key
 from neuroscale.core.errors import ExitStatus, InputError
-
-if TYPE_CHECKING:
-    from neuroscale.kube.client import Cluster
-    from neuroscale.smoke.expected_services import Service
+from neuroscale.core.printable import terminal
+from neuroscale.kube.client import Cluster
+from neuroscale.rendering.api_key import secret_name
+from neuroscale.repo.git import Git
+from neuroscale.smoke.expected_services import Service, load_target
 
 _BETWEEN = 1.0
 
@@ -30,12 +33,6 @@ def make_keys(
     repository: RepositoryOption = None,
 ) -> int:
     """Make the API keys that an environment's services lack, without showing them."""
-    from neuroscale.cli.open_repository import open_repository
-    from neuroscale.cluster.endpoint import key
-    from neuroscale.core.printable import terminal
-    from neuroscale.repo.git import Git
-    from neuroscale.smoke.expected_services import load_target
-
     opened = open_repository(repository)
     git = Git(opened.root)
     try:
@@ -74,8 +71,6 @@ def _in_time(cluster: Cluster, services: list[Service], ends: float) -> Iterator
 
 
 def _is_there(cluster: Cluster, service: Service) -> bool:
-    from neuroscale.rendering.api_key import secret_name
-
     if cluster.get("serving.kserve.io/v1beta1", "InferenceService", service.name, service.namespace) is not None:
         return True
     return cluster.get("v1", "Secret", secret_name(service.name), service.namespace) is not None

@@ -13,8 +13,9 @@ from typing import Annotated, Any
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where
+from neuroscale.cli.chosen_cluster import Where, environment_of, services_asked
 from neuroscale.cli.chosen_metrics import PrometheusOption, prometheus_of
+from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import (
     ClusterStateOption,
     ContextOption,
@@ -24,9 +25,23 @@ from neuroscale.cli.options import (
     ServiceArgument,
     print_json,
 )
-from neuroscale.cluster.metrics.service_metrics import BLOCKS, Gap, Quantile, Row, ServiceMetrics, Unit, Value, chart
+from neuroscale.cluster.command_lines import lines_with
+from neuroscale.cluster.metrics.service_metrics import (
+    BLOCKS,
+    Gap,
+    Quantile,
+    Row,
+    ServiceMetrics,
+    Unit,
+    Value,
+    chart,
+    namespaces,
+    read,
+    unseen,
+)
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 from neuroscale.core.printable import counted, terminal
+from neuroscale.repo.layout import LOCAL_STATE
 
 # The most columns of a chart that fit beside the other text of a line.
 _COLUMNS = (60, 45, 30, 20)
@@ -229,12 +244,6 @@ def show_metrics(
     """Show a service's latency, tokens, queue and cache, now and over time. Exit status: 0 it answers, 1 it does not
     answer or has no data, 2 Prometheus cannot be asked.
     """
-    from neuroscale.cli.chosen_cluster import environment_of, services_asked
-    from neuroscale.cli.open_repository import open_repository
-    from neuroscale.cluster.command_lines import lines_with
-    from neuroscale.cluster.metrics.service_metrics import namespaces, read, unseen
-    from neuroscale.repo.layout import LOCAL_STATE
-
     opened = open_repository(repository)
     named = services_asked(service, environment, opened)
     name = named.name

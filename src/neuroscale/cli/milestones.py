@@ -15,11 +15,13 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from neuroscale.cli.options import JsonOption, RepositoryOption, plain_console, print_json
-from neuroscale.core.errors import ExitStatus
+from neuroscale.core.errors import ExitStatus, InputError
+from neuroscale.core.files import write_public
 from neuroscale.core.printable import counted, terminal, terminal_lines
-from neuroscale.milestones.lessons import Lesson, Part
-from neuroscale.milestones.run_table import word
-from neuroscale.milestones.running import Ending, Outcome, State
+from neuroscale.milestones.lessons import FOLDER, Lesson, Part, choose, find_lessons, is_current, renew
+from neuroscale.milestones.run_table import PAGE, renewed, word
+from neuroscale.milestones.running import Ending, Outcome, State, run_lessons
+from neuroscale.repo.layout import find_root
 
 _SHOWN_LINES = 15
 """The lines that are shown of the output of a program that does not hold."""
@@ -152,9 +154,6 @@ def run_milestones(
     lessons that need the local platform it starts one in .state/milestones, unless one runs in .state/local. Exit
     status 1: a failure no longer happens, or is not prevented; 3: a lesson was not run."""
 
-    from neuroscale.milestones.lessons import choose, find_lessons
-    from neuroscale.repo.layout import find_root
-
     root = find_root(repository or Path.cwd())
     lessons = choose(find_lessons(root), names or [], without_platform=without_platform)
     console = plain_console()
@@ -165,9 +164,6 @@ def run_milestones(
             print_list(lessons, console)
         return ExitStatus.PASSED
     from contextlib import closing
-
-    from neuroscale.milestones.lessons import is_current
-    from neuroscale.milestones.running import run_lessons
 
     progress = Console(stderr=True, highlight=False)
     outcomes = []
@@ -200,9 +196,6 @@ def run_milestones(
 
 def _renew(outcome: Outcome) -> None:
     """Write the outputs that hold into their pages."""
-    from neuroscale.core.errors import InputError
-    from neuroscale.milestones.lessons import renew
-
     for part, ending in outcome.endings.items():
         if ending.state == "holds":
             try:
@@ -214,11 +207,6 @@ def _renew(outcome: Outcome) -> None:
 
 def _renew_table(root: Path, outcomes: list[Outcome]) -> None:
     """Write the rows of these lessons into the table of the last run."""
-    from neuroscale.core.errors import InputError
-    from neuroscale.core.files import write_public
-    from neuroscale.milestones.lessons import FOLDER, find_lessons
-    from neuroscale.milestones.run_table import PAGE, renewed
-
     page = root / FOLDER / PAGE
     try:
         text = page.read_text(encoding="utf-8")

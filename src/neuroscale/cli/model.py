@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from neuroscale.catalog import Catalog
+from neuroscale.catalog.model_lookup import load_model
+from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import JsonOption, RepositoryOption, plain_console, print_json
 from neuroscale.core.errors import ExitStatus, InputError
-
-if TYPE_CHECKING:
-    from neuroscale.catalog import Catalog
+from neuroscale.models.facts_json import as_mapping
+from neuroscale.repo.layout import find_root
 
 
 def show_model(
@@ -25,12 +27,8 @@ def show_model(
     repository: RepositoryOption = None,
 ) -> int:
     """Show a model's parameters, its active ones in both conventions, its weights by group, its KV cache and state."""
-    from neuroscale.catalog.model_lookup import load_model
-
     facts = load_model(name, _catalog(repository))
     if as_json:
-        from neuroscale.models.facts_json import as_mapping
-
         print_json(as_mapping(facts))
     else:
         from neuroscale.report.model_view import print_model
@@ -41,9 +39,6 @@ def show_model(
 
 def _catalog(repository: Path | None) -> Catalog | None:
     """The catalog of the named repository, or of the one around the current folder; None outside a repository."""
-    from neuroscale.cli.open_repository import open_repository
-    from neuroscale.repo.layout import find_root
-
     if repository is None:
         try:
             find_root(Path.cwd())

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import Settings, check_settings, load_settings
+from neuroscale.cli.open_repository import open_repository, remote_address
 from neuroscale.cli.options import (
     JsonOption,
     KubeconfigOption,
@@ -25,15 +26,22 @@ from neuroscale.cli.options import (
     plain_console,
     print_json,
 )
+from neuroscale.cluster.platform_install import Applied, install
 from neuroscale.core.errors import ExitStatus, InputError
+from neuroscale.core.printable import terminal
 from neuroscale.core.validation import suggest
+from neuroscale.costs.change import platform_side, priced
+from neuroscale.costs.pricing import Prices
+from neuroscale.forge.branches import problems
+from neuroscale.forge.connect import connect
+from neuroscale.forge.token import find_token
+from neuroscale.kube.client import Cluster
 from neuroscale.rendering.platform import argocd, charts, files
 from neuroscale.rendering.platform.filling import Object
+from neuroscale.repo.git import Git
 from neuroscale.repo.layout import SETTINGS, find_root
 from neuroscale.repo.snapshot import FolderSnapshot, read_text
-
-if TYPE_CHECKING:
-    from neuroscale.cluster.platform_install import Applied
+from neuroscale.report import platform_cost_view
 
 
 def show_platform_costs(
@@ -45,11 +53,6 @@ def show_platform_costs(
 ) -> int:
     """Show what the platform's own programs cost, by what their pods request: Argo CD, KServe, Kyverno, the gateway,
     Prometheus and OpenCost. Programs without a price are named with the reason."""
-    from neuroscale.cli.open_repository import open_repository
-    from neuroscale.costs.change import platform_side, priced
-    from neuroscale.costs.pricing import Prices
-    from neuroscale.report import platform_cost_view
-
     opened = open_repository(repository)
     settings = opened.settings
     names = [name for name, one in settings.environments.items() if one.cluster != "local"]
@@ -82,13 +85,6 @@ def check_forge(
     """Check that the forge protects main: a pull request, the gate's status and an approval. Exit status 1:
     one of them is missing. Who may pass the rules by is not checked."""
     from contextlib import closing
-
-    from neuroscale.cli.open_repository import remote_address
-    from neuroscale.core.printable import terminal
-    from neuroscale.forge.branches import problems
-    from neuroscale.forge.connect import connect
-    from neuroscale.forge.token import find_token
-    from neuroscale.repo.git import Git
 
     root = find_root(repository or Path.cwd())
     branch = load_settings(FolderSnapshot(root)).repository.default_branch
@@ -192,9 +188,6 @@ def install_platform(
     repository: RepositoryOption = None,
 ) -> int:
     """Configure a cluster's Argo CD to deploy the platform. Repeat it after a change of settings, teams or charts."""
-    from neuroscale.cluster.platform_install import install
-    from neuroscale.kube.client import Cluster
-
     wanted, settings = installed_objects(repository, environment, repo_url, revision)
 
     def tell(one: Applied) -> None:

@@ -11,11 +11,17 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from neuroscale.catalog import load_catalog
+from neuroscale.catalog.price_export import Export, WantedPrices
+from neuroscale.catalog.price_list import PriceList
+from neuroscale.catalog.price_update import Update, list_path, read_export, updated
+from neuroscale.catalog.settings import load_settings
 from neuroscale.cli.catalog import write_files
+from neuroscale.cli.open_repository import opened_publisher
 from neuroscale.cli.options import (
     JsonOption,
     PullRequestOption,
@@ -23,14 +29,17 @@ from neuroscale.cli.options import (
     RepositoryOption,
     TokenFileOption,
     print_json,
+    say_progress,
 )
+from neuroscale.cli.request_outcome import print_proposal
 from neuroscale.core.errors import ExitStatus, InputError
+from neuroscale.core.files import read_bounded
 from neuroscale.core.printable import counted, first_of, terminal
-
-if TYPE_CHECKING:
-    from neuroscale.catalog.price_export import Export
-    from neuroscale.catalog.price_update import Update
-    from neuroscale.repo.snapshot import Snapshot
+from neuroscale.core.validation import parse
+from neuroscale.core.yaml_io import decode
+from neuroscale.forge.request_flow import CatalogChange, propose
+from neuroscale.repo.layout import CATALOG, find_root
+from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot, Snapshot
 
 _MOST_BYTES = 512 * 1024 * 1024  # the offer file of EC2 in a large region has some 400 MB
 _SMALLER = "Name the file of one region or service, or keep only the products with accelerators in it."
@@ -60,11 +69,6 @@ class Made:
 
 def update(asked: Asked, repository: Path | None, remote: str | None, token_file: Path | None, *, as_json: bool) -> int:
     """Write the price list, or open its pull request if a remote is named. Raises InputError."""
-    from neuroscale.core.files import read_bounded
-    from neuroscale.core.yaml_io import decode
-    from neuroscale.repo.layout import find_root
-    from neuroscale.repo.snapshot import FolderSnapshot
-
     root = find_root(repository or Path.cwd())
     text = decode(read_bounded(asked.file, _MOST_BYTES, _SMALLER), str(asked.file))
     if remote is not None:
@@ -82,16 +86,6 @@ def update(asked: Asked, repository: Path | None, remote: str | None, token_file
 
 def _make(asked: Asked, text: str, base: Snapshot, newest: Snapshot) -> Made:
     """The list, checked as a part of the base's catalog."""
-    from neuroscale.catalog import load_catalog
-    from neuroscale.catalog.price_export import WantedPrices
-    from neuroscale.catalog.price_list import PriceList
-    from neuroscale.catalog.price_update import list_path, read_export, updated
-    from neuroscale.catalog.settings import load_settings
-    from neuroscale.core.validation import parse
-    from neuroscale.core.yaml_io import decode
-    from neuroscale.repo.layout import CATALOG
-    from neuroscale.repo.snapshot import MemorySnapshot
-
     accelerators = load_catalog(base).accelerators
     today = datetime.now(UTC).date()
     export = read_export(text, str(asked.file), WantedPrices(asked.region, asked.tier), accelerators, today)
@@ -113,12 +107,6 @@ def _make(asked: Asked, text: str, base: Snapshot, newest: Snapshot) -> Made:
 
 
 def _propose(root: Path, asked: Asked, text: str, remote: str, token_file: Path | None, *, as_json: bool) -> int:
-    from neuroscale.cli.open_repository import opened_publisher
-    from neuroscale.cli.options import say_progress
-    from neuroscale.cli.request_outcome import print_proposal
-    from neuroscale.forge.request_flow import CatalogChange, propose
-    from neuroscale.repo.snapshot import FolderSnapshot
-
     last: list[Made] = []
 
     def make(base: Snapshot, newest: Snapshot) -> CatalogChange:

@@ -11,11 +11,12 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where, open_cluster
+from neuroscale.cli.chosen_cluster import Where, one_service, open_cluster, services_asked
+from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import (
     ClusterStateOption,
     ContextOption,
@@ -26,17 +27,18 @@ from neuroscale.cli.options import (
     ServiceEnvironmentOption,
     print_json,
 )
-from neuroscale.cluster.endpoint import chat
+from neuroscale.cluster.command_lines import CommandLines, command_lines
+from neuroscale.cluster.endpoint import chat, key
+from neuroscale.cluster.endpoint.access import open_endpoint
 from neuroscale.cluster.endpoint.connection import Endpoint
+from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.cluster.endpoint.metrics import Sampler, Snapshot
+from neuroscale.cluster.service_status import ServiceStatus
+from neuroscale.cluster.service_status_reader import Reader
+from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import TerminalStream, encodable, terminal
 from neuroscale.core.units import MIB
-
-if TYPE_CHECKING:
-    from neuroscale.cluster.command_lines import CommandLines
-    from neuroscale.cluster.service_status import ServiceStatus
-
 
 _WATCHED: tuple[tuple[str, str, Callable[[Snapshot], float | None], Callable[[float], str]], ...] = (
     ("running", "requests running", lambda one: one.running, lambda value: f"{value:,.0f}"),
@@ -208,14 +210,6 @@ def query_service(
 def _endpoint(
     service: str, environment: str, base_url: str, where: Where, repository: Path | None
 ) -> Iterator[Endpoint]:
-    from neuroscale.cli.chosen_cluster import one_service, services_asked
-    from neuroscale.cli.open_repository import open_repository
-    from neuroscale.cluster.command_lines import command_lines
-    from neuroscale.cluster.endpoint import key
-    from neuroscale.cluster.endpoint.access import open_endpoint
-    from neuroscale.cluster.service_status_reader import Reader
-    from neuroscale.cluster.services_in_git import Clone
-
     given = key.from_environment()
     if base_url and given is not None:
         # Address and key suffice: no cluster is asked.
@@ -237,8 +231,6 @@ def _endpoint(
 
 def _check_answering(status: ServiceStatus, lines: CommandLines) -> None:
     """Raises EndpointError, with the message of `neuroscale status`, if no pod could answer."""
-    from neuroscale.cluster.endpoint.errors import EndpointError
-
     if any(pod.state == "ready" for pod in status.pods):
         return
     pods = "; ".join(f"pod {pod.name}: {pod.told.rstrip('.')}" for pod in status.pods[:3])

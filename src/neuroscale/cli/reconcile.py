@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -18,6 +18,7 @@ from neuroscale.cli.chosen_metrics import (
     costs_and_plans,
     or_local,
 )
+from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import (
     ClusterStateOption,
     ContextOption,
@@ -27,10 +28,16 @@ from neuroscale.cli.options import (
     plain_console,
     print_json,
 )
+from neuroscale.cli.workflow_environment import repository_url
 from neuroscale.core.errors import ExitStatus
-
-if TYPE_CHECKING:
-    from neuroscale.metering.comparison import Comparison, Threshold
+from neuroscale.forge.connect import connect
+from neuroscale.forge.sticky_comment import keep_issue
+from neuroscale.forge.token import find_token
+from neuroscale.metering.comparison import Comparison, Threshold, compare
+from neuroscale.metering.notes import notes_on_history
+from neuroscale.metering.services import compared_environments, promises
+from neuroscale.metering.window import read_window
+from neuroscale.report.reconciliation_view import as_mapping, issue_marker, issue_text, issue_title, print_comparison
 
 
 def reconcile_costs(
@@ -51,13 +58,6 @@ def reconcile_costs(
     about the differences beyond the settings' threshold: the command opens the issue, updates its text and closes it.
     Exit status: 0 no difference is so large, 1 one is or cannot be computed, 2 OpenCost or the forge does not
     answer."""
-    from neuroscale.cli.open_repository import open_repository
-    from neuroscale.metering.comparison import Threshold, compare
-    from neuroscale.metering.notes import notes_on_history
-    from neuroscale.metering.services import compared_environments, promises
-    from neuroscale.metering.window import read_window
-    from neuroscale.report.reconciliation_view import as_mapping, print_comparison
-
     opened = open_repository(repository)
     asked = read_window(window, datetime.now(UTC))
     where = Where(context, kubeconfig, state)
@@ -90,12 +90,6 @@ def reconcile_costs(
 def _keep_issue(
     found: Comparison, threshold: Threshold, environments: Sequence[str], *, complete: bool, to_errors: bool
 ) -> None:
-    from neuroscale.cli.workflow_environment import repository_url
-    from neuroscale.forge.connect import connect
-    from neuroscale.forge.sticky_comment import keep_issue
-    from neuroscale.forge.token import find_token
-    from neuroscale.report.reconciliation_view import issue_marker, issue_text, issue_title
-
     differs = bool(found.beyond(threshold))
     # If not everything was compared, an old difference may still exist: an open issue then says that, and stays open.
     text = None if complete else issue_text(found, threshold)

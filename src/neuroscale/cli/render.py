@@ -7,8 +7,13 @@ from typing import Annotated
 
 import typer
 
+from neuroscale.cli.open_repository import open_repository, read_file
 from neuroscale.cli.options import RepositoryOption
 from neuroscale.core.errors import ExitStatus, InputError
+from neuroscale.planning.plan import load_plan
+from neuroscale.planning.planner import plan, request_digest
+from neuroscale.rendering.service_folder import render, write
+from neuroscale.repo.layout import PLAN_FILE
 
 
 def render_request(
@@ -19,12 +24,6 @@ def render_request(
     repository: RepositoryOption = None,
 ) -> int:
     """Render a request and its plan to manifests, and write them."""
-    from neuroscale.cli.open_repository import open_repository, read_file
-    from neuroscale.planning.plan import load_plan
-    from neuroscale.planning.planner import plan, request_digest
-    from neuroscale.rendering.service_folder import render, write
-    from neuroscale.repo.layout import PLAN_FILE
-
     opened = open_repository(repository)
     asked = opened.read_request(request)
     lock = request.parent / PLAN_FILE

@@ -7,8 +7,12 @@ from typing import Annotated
 
 import typer
 
+from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import RepositoryOption
 from neuroscale.core.errors import ExitStatus, InputError
+from neuroscale.planning.planner import plan
+from neuroscale.rendering.service_folder import render, write
+from neuroscale.repo.layout import MANIFESTS, REQUEST_FILE, ServicePath
 
 
 def replan_service(
@@ -16,11 +20,6 @@ def replan_service(
     repository: RepositoryOption = None,
 ) -> int:
     """Renew a service's plan from the catalog as it is, and render it again."""
-    from neuroscale.cli.open_repository import open_repository
-    from neuroscale.planning.planner import plan
-    from neuroscale.rendering.service_folder import render, write
-    from neuroscale.repo.layout import REQUEST_FILE, ServicePath
-
     opened = open_repository(repository)
     folder = _service_folder(opened.root, service)
     file = folder / REQUEST_FILE
@@ -42,8 +41,6 @@ def replan_service(
 def _service_folder(root: Path, named: str) -> Path:
     """The folder of a service by its path, by ENVIRONMENT/SERVICE, or by a name that only one environment has."""
     import glob
-
-    from neuroscale.repo.layout import MANIFESTS, REQUEST_FILE, ServicePath
 
     given = Path(named)
     absolute = given.resolve() if given.exists() else root / given

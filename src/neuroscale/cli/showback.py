@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -17,6 +17,7 @@ from neuroscale.cli.chosen_metrics import (
     costs_and_plans,
     or_local,
 )
+from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import (
     ClusterStateOption,
     ContextOption,
@@ -27,9 +28,12 @@ from neuroscale.cli.options import (
     print_json,
 )
 from neuroscale.core.errors import ExitStatus, InputError
-
-if TYPE_CHECKING:
-    from neuroscale.metering.showback import Statement
+from neuroscale.core.printable import terminal
+from neuroscale.core.validation import suggest
+from neuroscale.metering.notes import notes_on_history
+from neuroscale.metering.showback import BY, Statement, statement_of
+from neuroscale.metering.window import read_window
+from neuroscale.report import showback_view
 
 
 def show_costs(
@@ -55,12 +59,6 @@ def show_costs(
     """Show what services cost, by OpenCost's meter: rows that add up to the bill, with mixtures of experts weighted
     by active parameters beside it. Exit status: 0 the bill is complete, 1 a warning names what is missing in it
     or wrong, 2 OpenCost cannot be asked or gives no figures."""
-    from neuroscale.cli.open_repository import open_repository
-    from neuroscale.core.validation import suggest
-    from neuroscale.metering.notes import notes_on_history
-    from neuroscale.metering.showback import BY, statement_of
-    from neuroscale.metering.window import read_window
-
     chosen = next((one for one in BY if one == by), None)
     if chosen is None:
         raise InputError.at(COMMAND_LINE, "--by", f"rows cannot be grouped by {by!r}", suggest(by, BY))
@@ -83,9 +81,6 @@ def show_costs(
 
 
 def _show(found: Statement, place: str, *, as_csv: bool, as_json: bool) -> None:
-    from neuroscale.core.printable import terminal
-    from neuroscale.report import showback_view
-
     if as_json:
         print_json(showback_view.as_mapping(found, place))
     elif as_csv:

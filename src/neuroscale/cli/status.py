@@ -9,11 +9,12 @@ import contextlib
 import dataclasses
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where, gateway_way, local_state, open_cluster
+from neuroscale.cli.chosen_cluster import Where, gateway_way, local_state, open_cluster, services_asked
+from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import (
     ClusterStateOption,
     ContextOption,
@@ -22,15 +23,15 @@ from neuroscale.cli.options import (
     RepositoryOption,
     print_json,
 )
+from neuroscale.cluster.command_lines import curl_line, own_program
 from neuroscale.cluster.service_status import ServiceStatus
-from neuroscale.cluster.service_status_reader import Question, ServiceStatuses
+from neuroscale.cluster.service_status_reader import Question, Reader, ServiceStatuses
+from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import terminal
-
-if TYPE_CHECKING:
-    from neuroscale.cluster.service_status_reader import Reader
-    from neuroscale.cluster.services_in_git import Clone
-    from neuroscale.local.state import State
+from neuroscale.kube.client import KubernetesError, RefusedError
+from neuroscale.local.node.service import NODE
+from neuroscale.local.state import State
 
 
 def print_status(answer: ServiceStatuses, question: Question, *, detailed: bool) -> None:
@@ -114,11 +115,6 @@ def show_status(
     """Judge a cluster's services, and print their addresses. Exit status: 0 all are ready, 1 not, 2 the cluster cannot
     be asked.
     """
-    from neuroscale.cli.chosen_cluster import services_asked
-    from neuroscale.cli.open_repository import open_repository
-    from neuroscale.cluster.service_status_reader import Reader
-    from neuroscale.cluster.services_in_git import Clone
-
     opened = open_repository(repository)
     where = Where(context, kubeconfig, state)
     question = services_asked(service, environment, opened)
@@ -147,15 +143,11 @@ def show_status(
 
 def _with_curl(one: ServiceStatus, where: Where, state: State | None, repository: Path | None) -> ServiceStatus:
     """Add a command that asks the service, if one of its pods answers and its URL has TLS."""
-    from neuroscale.cluster.command_lines import curl_line
-
     answering = [pod for pod in one.pods if pod.state == "ready"]
     if not answering or not one.url:
         return one
     way = None
     if state is not None:
-        from neuroscale.local.node.service import NODE
-
         if not any(pod.node == NODE for pod in answering):
             return dataclasses.replace(one, notes=(*one.notes, "Its pods are simulated: no server answers at its URL."))
         way = gateway_way(state)
@@ -166,8 +158,6 @@ def _with_curl(one: ServiceStatus, where: Where, state: State | None, repository
 
 def _key_command(one: ServiceStatus, where: Where, repository: Path | None) -> list[str]:
     """The command that writes the service's key, with the options of this command."""
-    from neuroscale.cluster.command_lines import own_program
-
     environment = [f"--environment={one.environment}"] if one.environment else []
     place = [f"--repository={repository.absolute()}"] if repository else []
     return [own_program(), "key", one.name, "--print", *environment, *where.options, *place]
@@ -179,8 +169,6 @@ def _wait(reader: Reader, clone: Clone, question: Question, seconds: float) -> S
     While a service is missing, the clone is fetched from time to time: a service whose removal was merged meanwhile is
     not waited for.
     """
-    from neuroscale.kube.client import KubernetesError, RefusedError
-
     fetched = time.monotonic()
     ends = fetched + seconds
     told: dict[tuple[str, str], str] = {}

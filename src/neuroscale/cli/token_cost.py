@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from neuroscale.catalog import Catalog
 from neuroscale.cli.chosen_cluster import Where
 from neuroscale.cli.chosen_metrics import (
     COMMAND_LINE,
@@ -22,6 +23,7 @@ from neuroscale.cli.chosen_metrics import (
     or_local,
     prometheus_of,
 )
+from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import (
     ClusterStateOption,
     ContextOption,
@@ -32,12 +34,12 @@ from neuroscale.cli.options import (
     print_json,
 )
 from neuroscale.core.errors import ExitStatus, InputError, Problem
-
-if TYPE_CHECKING:
-    from neuroscale.catalog import Catalog
-    from neuroscale.metering.opencost import OpenCost
-    from neuroscale.metering.window import Window
-    from neuroscale.report.token_cost_view import Own
+from neuroscale.metering.notes import notes_on_history, notes_on_prices
+from neuroscale.metering.opencost import OpenCost
+from neuroscale.metering.opencost_answer import OpenCostError
+from neuroscale.metering.tokens import count_tokens, token_costs
+from neuroscale.metering.window import Window, read_window
+from neuroscale.report.token_cost_view import Own, as_mapping, print_token_costs
 
 _NAME_IT = Problem(COMMAND_LINE, "--environment", "", "Name the one to ask with --environment.")
 _WEIGHT = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4})?")
@@ -66,12 +68,6 @@ def show_token_costs(
     """Show what a million tokens of each service cost: OpenCost's cost over the tokens that its servers counted.
     Exit status: 0 each service has a price, 1 a service has none and the report says why, 2 OpenCost or Prometheus
     cannot be asked."""
-    from neuroscale.cli.open_repository import open_repository
-    from neuroscale.metering.notes import notes_on_history, notes_on_prices
-    from neuroscale.metering.tokens import count_tokens, token_costs
-    from neuroscale.metering.window import read_window
-    from neuroscale.report.token_cost_view import as_mapping, print_token_costs
-
     weight = _weight(output_weight)
     opened = open_repository(repository)
     asked = read_window(window, datetime.now(UTC))
@@ -100,9 +96,6 @@ def show_token_costs(
 
 def _own(opencost: OpenCost, window: Window) -> Own:
     """OpenCost's own cost of tokens. It stands beside the prices, so what is wrong with it is told and ends nothing."""
-    from neuroscale.metering.opencost_answer import OpenCostError
-    from neuroscale.report.token_cost_view import Own
-
     try:
         return Own(opencost.inference(window))
     except OpenCostError as error:
