@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from neuroscale.cluster.command_lines import CommandLines
-from neuroscale.cluster.object_fields import part
+from neuroscale.core.validation import part
 from neuroscale.kube.client import Object
 from neuroscale.manifests.objects import COST_LABELS
 from neuroscale.smoke.expected_services import Service

@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from neuroscale.cluster.endpoint.connection import Endpoint, causes
+from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.routes import OPTION, Routes
+from neuroscale.core.errors import causes
 from neuroscale.smoke import model_requests
 from neuroscale.smoke.pytest_plugin import Notes
 from neuroscale.smoke.results import CannotTellError, FindingError, NotApplicableError, require

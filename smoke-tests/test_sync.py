@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from neuroscale.cluster.command_lines import CommandLines
-from neuroscale.cluster.object_fields import differences, items, part
+from neuroscale.cluster.object_fields import differences
 from neuroscale.cluster.pod_state import SERVER
+from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Cluster, Object
 from neuroscale.rendering.platform.argocd import NAMESPACE, application_name
 from neuroscale.smoke.expected_services import Service, Target, standing
