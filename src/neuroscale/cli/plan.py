@@ -1,7 +1,4 @@
-"""`neuroscale plan`: plans a request's accelerators, replicas and cost.
-
-Asks a cluster how much room it has for a plan, and prints the answer.
-"""
+"""`neuroscale plan`: plans a request's accelerators, replicas and cost, and compares them with a cluster's room."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from neuroscale.cli.options import (
     JsonOption,
@@ -20,45 +16,7 @@ from neuroscale.cli.options import (
     plain_console,
     print_json,
 )
-from neuroscale.cluster import capacity, capacity_reader
-from neuroscale.cluster.capacity import Capacity
 from neuroscale.core.errors import ExitStatus
-from neuroscale.core.printable import counted, terminal
-from neuroscale.kube.client import Cluster
-from neuroscale.planning.plan import Plan
-from neuroscale.rendering.planning_inputs import PlanningInputs
-from neuroscale.rendering.service_folder import render
-from neuroscale.report.plan_view import field, line
-from neuroscale.request.service_request import Request
-
-
-def room_for(
-    inputs: PlanningInputs, request: Request, made: Plan, context: str | None, kubeconfig: Path | None
-) -> tuple[Capacity, str]:
-    """Whether a cluster has room for the plan's pods now, and the cluster's name.
-
-    `context` and `kubeconfig` None: the defaults. Raises KubernetesError if the cluster does not answer.
-    """
-    demand = capacity_reader.demand(made, render(request, made, inputs.template))
-    others = capacity_reader.others(made, inputs.settings.environments[made.environment], inputs.catalog)
-    with Cluster.of_kubeconfig(kubeconfig, context) as cluster:
-        return capacity.judge_capacity(demand, capacity_reader.read(cluster, demand.namespace), others), cluster.name
-
-
-def print_room(room: Capacity, name: str, console: Console) -> None:
-    """Print the room in the cluster of that name, below a plan."""
-    field(console, f"Cluster {terminal(name)}", f"{room.verdict}: {terminal(room.summary)}")
-    for pool in room.pools:
-        free = "unknown" if pool.free is None else f"{pool.free:,}"
-        there = f"{free} of {pool.allocatable:,} {pool.resource} free"
-        told = f"{counted(pool.nodes, 'node')}, {pool.usable:,} usable, {there}"
-        line(console, f"- node pool {terminal(pool.name)}: {terminal(told)}", 4)
-    for finding in room.findings:
-        line(console, f"- {terminal(finding.message)} {terminal(finding.remedy)}", 4)
-    for note in room.notes:
-        line(console, f"- {terminal(note)}", 4)
-    if room.verdict == "unknown":
-        line(console, "- Ask as a user who may list nodes, pods, resource quotas and limit ranges.", 4)
 
 
 def show_plan(
@@ -89,6 +47,8 @@ def show_plan(
     compared = context is not None or kubeconfig is not None
     room, name = None, ""
     if compared and made.verdict != "refused":  # a refused plan has no pods that could find room
+        from neuroscale.cluster.capacity_reader import room_for
+
         room, name = room_for(opened, asked, made, context, kubeconfig)
     if as_json:
         found = made.model_dump(mode="json") | {"unmet_demands": list(unmet)}
@@ -96,7 +56,7 @@ def show_plan(
             found["cluster"] = {"name": name, **dataclasses.asdict(room)} if room else None
         print_json(found)
     else:
-        from neuroscale.report.plan_view import print_plan
+        from neuroscale.report.plan_view import field, print_plan, print_room
 
         console = plain_console()
         print_plan(made, console)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.settings import Environment
-from neuroscale.cluster.capacity import Demand, Other, Read
+from neuroscale.cluster.capacity import Capacity, Demand, Other, Read, judge_capacity
 from neuroscale.core.errors import InputError
 from neuroscale.core.validation import part
 from neuroscale.core.yaml_io import read_mapping
@@ -14,6 +15,9 @@ from neuroscale.kube.client import Cluster, Object, RefusedError
 from neuroscale.manifests.pod_sets import UnknownPods
 from neuroscale.manifests.pods_of_objects import pods_of_objects
 from neuroscale.planning.plan import Plan
+from neuroscale.rendering.planning_inputs import PlanningInputs
+from neuroscale.rendering.service_folder import render
+from neuroscale.request.service_request import Request
 
 _MANIFEST = "inferenceservice.yaml"
 _DENIED = (401, 403)
@@ -72,3 +76,16 @@ def read(cluster: Cluster, namespace: str) -> Read:
             raise
         unreadable["Namespace"] = f"{error.message.rstrip('.')}."
     return Read(nodes, pods, found, quotas, limit_ranges, unreadable)
+
+
+def room_for(
+    inputs: PlanningInputs, request: Request, made: Plan, context: str | None, kubeconfig: Path | None
+) -> tuple[Capacity, str]:
+    """Whether a cluster has room for the plan's pods now, and the cluster's name.
+
+    `context` and `kubeconfig` None: the defaults. Raises KubernetesError if the cluster does not answer.
+    """
+    asked = demand(made, render(request, made, inputs.template))
+    choices = others(made, inputs.settings.environments[made.environment], inputs.catalog)
+    with Cluster.of_kubeconfig(kubeconfig, context) as cluster:
+        return judge_capacity(asked, read(cluster, asked.namespace), choices), cluster.name

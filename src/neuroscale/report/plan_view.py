@@ -1,9 +1,8 @@
-"""Prints a plan in the terminal.
-
-Prints in the terminal whether a model fits.
-"""
+"""Prints a plan, whether a model fits, and whether a cluster has room for a plan, in the terminal."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -14,6 +13,9 @@ from neuroscale.planning.fit.messages import context_range
 from neuroscale.planning.plan import Plan
 from neuroscale.report import phrases
 from neuroscale.report.memory_bar import memory_bar
+
+if TYPE_CHECKING:  # a plan that is not compared with a cluster needs no client
+    from neuroscale.cluster.capacity import Capacity
 
 _WIDEST_BAR = 72
 _PLAN_STYLES = {"fits": "green", "tight": "yellow", "refused": "red"}
@@ -152,3 +154,19 @@ def _choice(choice: Choice) -> str:
     source = f" ({terminal(choice.price_source)})" if choice.price_source else ""
     tight = " (tight)" if choice.tight else ""
     return f"{terminal(choice.change)}{said} {where}{tight}{price}{source}"
+
+
+def print_room(room: Capacity, name: str, console: Console) -> None:
+    """Print the room in the cluster of that name, below a plan."""
+    field(console, f"Cluster {terminal(name)}", f"{room.verdict}: {terminal(room.summary)}")
+    for pool in room.pools:
+        free = "unknown" if pool.free is None else f"{pool.free:,}"
+        there = f"{free} of {pool.allocatable:,} {pool.resource} free"
+        told = f"{counted(pool.nodes, 'node')}, {pool.usable:,} usable, {there}"
+        line(console, f"- node pool {terminal(pool.name)}: {terminal(told)}", 4)
+    for finding in room.findings:
+        line(console, f"- {terminal(finding.message)} {terminal(finding.remedy)}", 4)
+    for note in room.notes:
+        line(console, f"- {terminal(note)}", 4)
+    if room.verdict == "unknown":
+        line(console, "- Ask as a user who may list nodes, pods, resource quotas and limit ranges.", 4)
