@@ -1,7 +1,4 @@
-"""`neuroscale after-merge`: acts on the results of the smoke tests. Their workflow runs it.
-
-Makes the curl command for a tested service, and finds the local platform's gateway.
-"""
+"""`neuroscale after-merge`: acts on the results of the smoke tests, whose workflow runs it."""
 
 from __future__ import annotations
 

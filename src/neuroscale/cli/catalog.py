@@ -1,11 +1,4 @@
-"""`neuroscale catalog`: make entries of the catalog, and keep it up to date.
-
-Writes files of the catalog into a repository's folder.
-
-Prints the report of `neuroscale catalog check`.
-
-Runs `neuroscale catalog add`: finds the model, makes its entry, shows what it fits on, writes or proposes it.
-"""
+"""`neuroscale catalog`: makes entries of the catalog, finds those that are out of date, and renders the form's list."""
 
 from __future__ import annotations
 

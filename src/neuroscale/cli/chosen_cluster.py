@@ -1,7 +1,4 @@
-"""Opens the cluster that a command's options choose: a context of a kubeconfig, or a local platform's.
-
-Reads from the command line which services to ask a cluster about, and finds the one that is named.
-"""
+"""Opens the cluster that a command's options choose, and finds the services that they name."""
 
 from __future__ import annotations
 

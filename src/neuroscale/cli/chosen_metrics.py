@@ -1,7 +1,4 @@
-"""Opens the OpenCost that a command's options choose, reads its meter, and declares these options.
-
-Opens the Prometheus that a command's options choose, and declares these options.
-"""
+"""Opens the OpenCost and the Prometheus that a command's options choose, and declares these options."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Runs the second half of the demo: pull requests on a real forge, two merged and deployed, one refused.
-
-Shows that the demo's merged service runs in a cluster, and that the cluster refuses what the gate refuses.
-
-Shows what the demo's services cost, by the meter, and what their plans said.
-"""
+"""Runs the second half of the demo: pull requests on a real forge, a deployed service, and its costs."""
 
 from __future__ import annotations
 

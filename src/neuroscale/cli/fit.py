@@ -1,7 +1,4 @@
-"""`neuroscale fit`: says whether a model fits an accelerator with given arguments of vLLM.
-
-Answers the options of `neuroscale fit`: whether a model fits an accelerator under a vLLM command line.
-"""
+"""`neuroscale fit`: says whether a model fits an accelerator with given arguments of vLLM."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`neuroscale metrics`: shows a service's latency, tokens, queue and cache.
-
-Prints a service's metrics, for people and for programs.
-"""
+"""`neuroscale metrics`: shows a service's latency, tokens, queue and cache, for people and for programs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`neuroscale milestones`: runs the lessons of `milestones/`.
-
-Prints the lessons and their results, for people and for programs.
-"""
+"""`neuroscale milestones`: runs the lessons of `milestones/`, and prints their results."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Opens the platform repository that a command works in, and reads the files that a user names on the command line.
-
-Finds the forge that a clone's git remote leads to.
-"""
+"""Opens the platform repository that a command works in, its forge, and files of the command line."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""Defines the options and arguments that several commands share: each one's name and help, once.
-
-Prints the JSON of `--json` for programs.
-
-Writes a command's result into files, beside its output.
-
-Prints the progress of a command.
-"""
+"""Defines the options that several commands share, and prints what commands print alike."""
 
 from __future__ import annotations
 

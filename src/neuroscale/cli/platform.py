@@ -1,11 +1,4 @@
-"""`neuroscale platform`: renders a cluster's objects into the repository, and installs them.
-
-`neuroscale platform cost`: prices the platform's own programs.
-
-`neuroscale platform forge`: checks that the forge protects the branch that clusters deploy.
-
-Reads the objects that `neuroscale platform install` applies: an environment's, as rendered and checked in.
-"""
+"""`neuroscale platform`: renders, installs and prices a cluster's objects, and checks the forge."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`neuroscale prices`: take a provider's exported price list into the catalog.
-
-Runs `neuroscale prices update`: reads the export, shows what changes, writes or proposes it.
-"""
+"""`neuroscale prices`: takes a provider's exported price list into the catalog."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`neuroscale query`: asks a deployed service one question.
-
-Prints a served model's answer as it comes, with its figures, for people and for programs.
-"""
+"""`neuroscale query`: asks a deployed service one question, and prints the answer with its figures."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""`neuroscale serve`: serves the API with which the portal shows plans.
-
-Serves the planner over HTTP for Backstage, which cannot run it: `POST /api/v1/plan`, and the names for the form.
-
-An answer without a plan has status 422, and the reason is the first field of its body: Backstage's
-`http:backstage:request` stops the scaffolder on any status from 400 on, and logs the body. A refused plan has that
-status too: with 200 the next step would render it.
-"""
+"""`neuroscale serve`: plans over HTTP for the portal (`POST /api/v1/plan`), and names what its form offers."""
 
 from __future__ import annotations
 

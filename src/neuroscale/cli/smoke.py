@@ -1,7 +1,4 @@
-"""`neuroscale smoke`: tests live services against their requests.
-
-Runs the smoke tests for the command line, and writes their results.
-"""
+"""`neuroscale smoke`: runs the smoke tests against live services, and writes their results."""
 
 from __future__ import annotations
 

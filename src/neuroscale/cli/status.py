@@ -1,7 +1,4 @@
-"""`neuroscale status`: says which services of the repository are ready in the cluster.
-
-Prints the verdicts on a cluster's services, for people: a line for each, or one service with all its facts.
-"""
+"""`neuroscale status`: says which services of the repository are ready in the cluster."""
 
 from __future__ import annotations
 
