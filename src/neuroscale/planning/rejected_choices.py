@@ -115,7 +115,7 @@ def not_chosen(request: Request, catalog: Catalog, settings: Settings, plan: Pla
         )
         for candidate in sorted(best.values(), key=lambda candidate: (not candidate.works, candidate.rank))
     )
-    forced = tried(overrides)
+    forced = tried(overrides) if _FORCED & overrides.keys() else free
     chosen = next((candidate for candidate in forced if _is(candidate, plan)), None)
     return NotChosen(choices, frozenset(passed_over(forced, chosen) if chosen else ()))
 
