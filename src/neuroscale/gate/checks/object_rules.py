@@ -1,28 +1,15 @@
-"""Finds annotations and labels in which KServe's own controllers and webhooks hand each other the source of a model.
+"""Judges annotations, replica numbers and values of objects, and lists the kinds that are refused by name.
 
-KServe (release 0.20) trusts them on any pod: the webhook of `pkg/webhook/admission/pod` downloads what
-`internal.serving.kserve.io/storage-initializer-sourceuri` names, with the endpoint and the loader of others. Its own
-Deployments carry them, so admission cannot refuse them there; nobody writes them into a file. On KServe's services,
-the policy allowed-storage refuses them in files and at admission.
-
-Finds annotations by which an object tells Argo CD to treat it unlike the others of its application.
-
-Argo CD (release 3.5) reads them on any object of an application, also those of Helm in plain manifests
-(`gitops-engine/pkg/sync/hook/hook.go`). A hook is compared with nothing between two syncs, or is never applied (Skip);
-an option can keep an object that Git no longer has, and another one deletes it before each update.
-
-Judges the numbers of replicas of KServe's services: none, or numbers that KServe's own webhook refuses.
-
-An annotation stops a service: KServe then removes its pods, and nobody gets an answer. A merged request may mean it, so
-that it is a notice. In a production environment the rule on replicas refuses it.
-
-Finds secrets that stand in plain text in the values of a ConfigMap.
-
-gitleaks finds keys by their form, in every text. It cannot tell a password that a person chose from any other word: the
-name of the entry, or its place in an address, has to say what it is. The policy no-plaintext-secrets does the same for
-containers.
-
-Lists kinds that no service needs and that would undo other checks, each with the reason and what to do instead.
+- KServe (release 0.20) trusts internal annotations and labels on any pod: its webhook downloads what
+  `internal.serving.kserve.io/storage-initializer-sourceuri` names. Its own Deployments carry them, so admission cannot
+  refuse them there; nobody writes them into a file.
+- Argo CD (release 3.5) reads hooks and options on any object of an application, also those of Helm in plain manifests
+  (`gitops-engine/pkg/sync/hook/hook.go`): an object may then never be applied, be kept, or be deleted before an update.
+- An annotation may stop a service, and KServe's webhook refuses some numbers of replicas. A merged request may mean a
+  stop, so that it is a notice; in a production environment the rule on replicas refuses it.
+- A ConfigMap may hold a password. gitleaks finds keys by their form and cannot tell a password from any other word: the
+  name of the entry, or its place in an address, has to say what it is.
+- REFUSED lists kinds that no service needs and that would undo other checks, each with the reason and a way out.
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
-"""Finds the containers of a pod that run vLLM.
-
-Defines `ContainerFault`: a fault of a container that is not in its command.
-
-Finds values of environment variables that make vLLM (release 0.32) end at its start.
-
-Reads the serving runtimes that the platform itself gives every cluster.
-"""
+"""Finds the containers of a pod that run vLLM, and the variables that make vLLM (release 0.32) end at its start."""
 
 from __future__ import annotations
 
