@@ -1,8 +1,6 @@
-"""Starts and stops the local platform, also after a killed start or a killed supervisor.
+"""Starts and stops the local platform, also after a killed start, and reads its state from outside.
 
-Reads the state of a local platform from outside, so that it is right even if the supervisor was killed.
-
-Lets the forge's workflow test the cluster's services: by a kubeconfig of a user with few rights.
+It also lets the forge's workflow test the cluster's services, by a kubeconfig of a user with few rights.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Holds the costs that OpenCost metered: one value for each service, and values for costs outside all services.
+"""Holds the costs that OpenCost metered, divides them by active parameters, and rounds them so that they add up.
 
-Rounds amounts to whole cents so that they add up to their total, and prices to what can be read in them.
-
-Divides the cost of a pool by the active parameters of its models, instead of by the requests of their pods.
+A cost belongs to one service, or to none. Amounts are whole cents that add up to their total.
 """
 
 from __future__ import annotations

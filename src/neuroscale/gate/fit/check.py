@@ -1,15 +1,8 @@
 """The fit check: vLLM accepts the command that a pod runs, and the model fits the accelerator that the pod asks for.
 
-It reads manifests, rendered here or not. A notice at the place says what it cannot judge.
-
-Compares the model labels of an object with the facts of the model that its servers run.
-
-Showback weights costs by `active-param-ratio`, and people read the other two. The policy model-labels says whether the
-three agree with each other.
-
-Judges the fit of services that the gate renders anew, because a change alters what they are rendered from.
-
-Judges the fit by a change's own catalog and settings, beside the fit by those of the base.
+It reads manifests, rendered here or not, also those of services that the gate renders anew, and judges by the base's
+catalog and settings and by the change's own. A notice at the place says what it cannot judge. It also compares the
+model labels with the facts of the model: showback weights costs by `active-param-ratio`, and people read the others.
 """
 
 from __future__ import annotations

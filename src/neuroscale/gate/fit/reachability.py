@@ -1,6 +1,6 @@
-"""Checks that a server can be reached, stays up and asks for its key: ports, addresses, TLS files, variables.
+"""Checks that a server can be reached, stays up, asks for its key, and has time to start and to end.
 
-Checks that a server's probes leave time for its start, and that its termination leaves time for open answers.
+It reads ports, addresses, TLS files, variables, probes and the time for open answers when the pod must end.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Finds the pods of a set of manifests that run vLLM, and their commands, whatever object makes the pods.
 
-An InferenceService is merged with its runtime by the rules of KServe (release 0.20), as its controller does.
-
-Finds vLLM in the pods of an InferenceService, merged with its runtime by the rules of KServe (release 0.20).
-
-Finds vLLM in the pods of KServe's LLMInferenceService (release 0.20), with the commands that KServe writes.
+An InferenceService is merged with its runtime by the rules of KServe (release 0.20), as its controller does; the pods
+of an LLMInferenceService have the commands that KServe writes for them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Checks that a server has shared memory, and that its volumes have room for the files that it certainly writes.
+"""Checks a server's shared memory, the room in its volumes, its host memory, and its rights to mounted buckets.
 
 Kubernetes ends a pod whose emptyDir holds more than its sizeLimit, and one with `medium: Memory` is a file system of
-that size. Only a volume that is certainly too small is a finding.
-
-Compares a container's memory limit with what vLLM needs, and with the data that a command puts into host memory.
-
-Compares the user of a server with the options of the buckets that its pod mounts with Cloud Storage FUSE.
+that size. Only a volume that is certainly too small is a finding. A bucket that Cloud Storage FUSE mounts belongs to
+the user in its options, which may not be the server's.
 """
 
 from __future__ import annotations

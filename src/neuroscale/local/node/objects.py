@@ -1,14 +1,7 @@
-"""Reads and formats values of Kubernetes objects for several parts of the node.
+"""Holds what several parts of the node share: times and events of objects, addresses of pods, waits.
 
-Writes the node's events about a pod, which `kubectl describe` shows.
-
-Defines the error of a container that waits, in a kubelet's terms.
-
-Gives addresses to pods. A pod has `10.127.A.B`; its process listens on the loopback address `127.127.A.B`.
-
-Kubernetes does not accept a loopback address for a pod, and a process of this machine cannot have another of its own.
-
-Computes how long a kubelet waits before it repeats a failed step.
+A pod has `10.127.A.B`; its process listens on the loopback address `127.127.A.B`. Kubernetes does not accept a loopback
+address for a pod, and a process of this machine cannot have another of its own.
 """
 
 from __future__ import annotations
