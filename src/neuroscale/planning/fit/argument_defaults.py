@@ -79,7 +79,7 @@ def resolve(
 
 def _batch(device: Device, arguments: EngineArguments, does: Behaviour) -> tuple[int, int]:
     """Tokens and requests of a step."""
-    # vLLM's defaults for a command without the arguments; a plan always writes them: planning/batched_tokens.py.
+    # vLLM's defaults for a command without the arguments; a plan always writes them: planning/candidates.py.
     ranks = arguments.tensor_parallel_size * arguments.pipeline_parallel_size
     if device.family == "cpu":
         return 2048 * ranks, 128 * ranks
