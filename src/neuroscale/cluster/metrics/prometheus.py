@@ -80,7 +80,7 @@ class Prometheus:
     def now(self) -> float:
         """The server's own time, in seconds since 1970: other clocks differ. Raises PrometheusError, as all these
         methods do."""
-        found = self._answer("POST", "query", {"data": {"query": "time()"}})
+        found = self._query("query", {"query": "time()"})
         try:
             now = finite(float(found["result"][1]))
         except (KeyError, IndexError, TypeError, ValueError):
@@ -114,13 +114,17 @@ class Prometheus:
         return items(self._answer("GET", "targets", {"params": {"state": state}}), f"{state}Targets")
 
     def _rows(self, path: str, parameters: Mapping[str, str], kind: str) -> list[Any]:
+        found = self._query(path, parameters)
+        if found.get("resultType") != kind or not isinstance(found.get("result"), list):
+            raise self._is_none(f"answers something else than a {kind}")
+        return list(found["result"])
+
+    def _query(self, path: str, parameters: Mapping[str, str]) -> dict[str, Any]:
         # In the body: a query may be longer than an address.
         found = self._answer("POST", path, {"data": dict(parameters)})
         if not isinstance(found, dict):
             raise self._is_none("answers without a result")
-        if found.get("resultType") != kind or not isinstance(found.get("result"), list):
-            raise self._is_none(f"answers something else than a {kind}")
-        return list(found["result"])
+        return found
 
     def _answer(self, method: str, path: str, options: Mapping[str, Any]) -> Any:
         try:
