@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import http.client
 import json
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import httpx
 import pytest
 
-from neuroscale.local import webhook_relay
 from neuroscale.local.webhook_relay import Relay, signature
 
 SECRET = b"a secret of the forge"
@@ -141,15 +137,3 @@ def test_nothing_else_is_answered(relay: str) -> None:
     assert httpx.get(f"{relay}/healthz", trust_env=False).status_code == 200
     assert httpx.get(f"{relay}/", trust_env=False).status_code == 404
     assert httpx.post(f"{relay}/api/other", content=b"{}", trust_env=False).status_code == 404
-
-
-@pytest.mark.parametrize("name", ["webhook_relay.py", "gateway_routes.py", "node/shim.py", "node/read_only_root.py"])
-def test_a_program_that_a_bare_python_runs_imports_nothing_of_this_package(name: str) -> None:
-    source = Path(webhook_relay.__file__).parent / name
-    imported = {
-        (node.module or "") if isinstance(node, ast.ImportFrom) else alias.name
-        for node in ast.walk(ast.parse(source.read_text()))
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-    }
-    assert not [one for one in imported if one.partition(".")[0] not in sys.stdlib_module_names]

@@ -24,7 +24,7 @@ from neuroscale.planning.plan import (
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder.interpreter import RenderedPullRequest
-from neuroscale.rendering.scaffolder.plan_step import request_of, served
+from neuroscale.rendering.scaffolder.plan_step import request_of
 from neuroscale.rendering.service_folder import pull_request_of
 from neuroscale.request.service_request import KnownNames, Request
 
@@ -64,7 +64,7 @@ def pull_request_for(answers: Mapping[str, Any], inputs: PlanningInputs) -> Rend
     """The pull request that a form's answers lead to, with a real plan. Raises InputError and RefusedPlanError."""
     catalog, settings, template = inputs.catalog, inputs.settings, inputs.template
     request = request_of(answers, KnownNames.of(catalog, settings))
-    return pull_request_of(request, served(plan(request, catalog, settings, template.version)), template)
+    return pull_request_of(request, plan(request, catalog, settings, template.version), template)
 
 
 def make_plan(request: Request | None = None, **changes: Any) -> Plan:

@@ -25,7 +25,7 @@ def new_service(answers: Path | None, repository: Path | None, *, interactive: b
     from neuroscale.core.printable import terminal
     from neuroscale.planning.override_shortfalls import unmet_demands
     from neuroscale.planning.planner import plan
-    from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError, request_of, served
+    from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError, request_of
     from neuroscale.rendering.service_folder import pull_request_of, write_service
     from neuroscale.request.service_request import KnownNames
 
@@ -36,7 +36,7 @@ def new_service(answers: Path | None, repository: Path | None, *, interactive: b
     try:
         with given.located():
             request = request_of(given.values, KnownNames.of(catalog, settings))
-            planned = served(plan(request, catalog, settings, opened.template.version))
+            planned = plan(request, catalog, settings, opened.template.version)
             files = pull_request_of(request, planned, opened.template).files
     except RefusedPlanError as error:
         from neuroscale.report.plan_view import print_plan

@@ -33,7 +33,7 @@ from neuroscale.planning.planner import plan, request_digest
 from neuroscale.planning.rejected_choices import not_chosen
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
 from neuroscale.rendering.scaffolder.interpreter import branch_name
-from neuroscale.rendering.scaffolder.plan_step import FORM, RefusedPlanError, answers_of, served
+from neuroscale.rendering.scaffolder.plan_step import FORM, RefusedPlanError, answers_of
 from neuroscale.rendering.service_folder import pull_request_of
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE, ServicePath
@@ -188,7 +188,7 @@ def _service(
                 f"changed since: `neuroscale replan {path.folder}` renews it."
             )
         planned = before
-    pull = pull_request_of(request, served(planned), template)
+    pull = pull_request_of(request, planned, template)
     if pull.target_branch not in (None, base.branch) or branch == base.branch:
         raise InputError.at(
             template.where,

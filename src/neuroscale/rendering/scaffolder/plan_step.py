@@ -46,13 +46,6 @@ def answer(answers: Mapping[str, Any], catalog: Catalog, settings: Settings, tem
     return body(request, plan(request, catalog, settings, template_version))
 
 
-def served(made: Plan, where: str = FORM) -> Plan:
-    """The plan, which serves the request. Raises RefusedPlanError for a refused one."""
-    if made.verdict == "refused":
-        raise RefusedPlanError(made, where)
-    return made
-
-
 def request_of(answers: Mapping[str, Any], known: KnownNames | None) -> Request:
     """The request that a form's answers make. Raises InputError with every mistake, by its field: what a form does not
     ask for, values that no request may have, and names that are not `known` (None: somebody else checks the names)."""
@@ -103,7 +96,8 @@ def answers_of(request: Request) -> dict[str, Any]:
 
 def body(request: Request, made: Plan, where: str = FORM) -> dict[str, Any]:
     """The answer for a request and its plan. Raises RefusedPlanError for a refused plan."""
-    made = served(made, where)
+    if made.verdict == "refused":
+        raise RefusedPlanError(made, where)
     return {
         "schema_version": SCHEMA_VERSION,
         "verdict": made.verdict,
