@@ -26,10 +26,18 @@ from neuroscale.local.model_server import ModelServer
 FOLDER = "milestones"
 STAGES = "stages"
 """Beside the lessons: the six stages from a fork to production."""
+_NO_LESSONS = (STAGES, "lesson_tools", "__pycache__")
+"""Folders beside the lessons; the programs of lessons import `lesson_tools`."""
 Part = Literal["before", "after"]
 PARTS: tuple[Part, ...] = get_args(Part)
 PAGES: dict[Part, str] = {"before": "BEFORE.md", "after": "AFTER.md"}
 
+HOLDS, FALSE = "✔ ", "✘ NOT SO: "
+"""A program begins a line with one of these for each claim, if it is true or false."""
+REFUTED = 4
+"""Exit status of a program with a false claim. Python uses 1 for its own errors, and a shell 126 and more."""
+STATE_VARIABLE = "NEUROSCALE_MILESTONES_STATE"
+"""The environment variable in which a program finds the state folder of the local platform."""
 PLATFORM = "platform"
 """A lesson needs the local platform."""
 VLLM = "vllm"
@@ -102,14 +110,14 @@ class Lesson:
 
 
 def find_lessons(root: Path) -> list[Lesson]:
-    """Every lesson of a platform repository, by name; the stages are no lessons.
+    """Every lesson of a platform repository, by name.
 
     Raises InputError for a folder that lacks one of its four files, a page without a title, an unknown need, and a
     missing or unknown kind of evidence.
     """
     folder = root / FOLDER
     folders = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
-    names = sorted(path.name for path in folders if path.name != STAGES)
+    names = sorted(path.name for path in folders if path.name not in _NO_LESSONS)
     if not names:
         raise InputError(Problem(str(folder), "", "holds no lesson", "Name a complete clone with --repository."))
     problems: list[Problem] = []

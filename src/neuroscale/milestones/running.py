@@ -18,8 +18,7 @@ from pathlib import Path
 
 from neuroscale.core.errors import ExitStatus, NeuroscaleError
 from neuroscale.milestones.lesson_platform import lesson_platform
-from neuroscale.milestones.lessons import PARTS, VLLM, Lesson, Part
-from neuroscale.milestones.program import FALSE, HOLDS, REFUTED, STATE_VARIABLE
+from neuroscale.milestones.lessons import FALSE, HOLDS, PARTS, REFUTED, STATE_VARIABLE, VLLM, Lesson, Part
 from neuroscale.repo.layout import LOCAL_STATE, MILESTONES_STATE
 
 SECONDS = 180.0
@@ -123,6 +122,8 @@ def _run(argv: list[str], folder: Path, limit: float, platform: Path | None) -> 
     environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
     environment.pop("FORCE_COLOR", None)
     environment.pop(STATE_VARIABLE, None)
+    # Where the program finds `lesson_tools`.
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder.parent), environment.get("PYTHONPATH"))))
     if platform is not None:
         environment[STATE_VARIABLE] = str(platform)
     process = subprocess.Popen(
