@@ -119,7 +119,7 @@ def find_lessons(root: Path) -> list[Lesson]:
     folders = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
     names = sorted(path.name for path in folders if path.name not in _NO_LESSONS)
     if not names:
-        raise InputError(Problem(str(folder), "", "holds no lesson", "Name a complete clone with --repository."))
+        raise InputError.at(str(folder), "", "holds no lesson", "Name a complete clone with --repository.")
     problems: list[Problem] = []
     lessons = [_read(folder / name, problems) for name in names]
     if problems:
@@ -133,13 +133,13 @@ def choose(lessons: Sequence[Lesson], wanted: Sequence[str], *, without_platform
     for name in wanted:
         if name not in known:
             message = "is not a lesson"
-            raise InputError(Problem("the command line", name, message, f"Write one of {', '.join(sorted(known))}."))
+            raise InputError.at("the command line", name, message, f"Write one of {', '.join(sorted(known))}.")
     chosen = [lesson for lesson in lessons if not wanted or lesson.name in wanted]
     if without_platform:
         chosen = [lesson for lesson in chosen if not lesson.needs_platform]
     if not chosen:
         message = "leaves no lesson: what you name needs the platform"
-        raise InputError(Problem("the command line", "--without-platform", message, "Leave the option out."))
+        raise InputError.at("the command line", "--without-platform", message, "Leave the option out.")
     return chosen
 
 
