@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from decimal import Decimal
 from typing import Any
 
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
-from neuroscale.local.node.objects import CONFIGURATION, WaitingError, amount, rounded_up
+from neuroscale.local.node.waiting import CONFIGURATION, WaitingError
 from neuroscale.manifests.pod_resources import quantity
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
@@ -162,7 +163,14 @@ def _of_resource(container: Object, reference: Mapping[str, Any], place: Place) 
     default = given[resource] if kind == "limits" else Decimal(0)
     value = amount(container, kind, resource)
     divisor = quantity(reference.get("divisor") or "1") or Decimal(1)
-    return str(rounded_up((default if value is None else value) / divisor))
+    return str(math.ceil((default if value is None else value) / divisor))
+
+
+def amount(container: Object, kind: str, resource: str) -> Decimal | None:
+    """The amount that a container requests (`requests`) or may use (`limits`): cores, or bytes. None if it is not
+    set."""
+    text = ((container.get("resources") or {}).get(kind) or {}).get(resource)
+    return None if text is None else quantity(text)
 
 
 def read_sources(cluster: Cluster, container: Object, namespace: str) -> Sources:
