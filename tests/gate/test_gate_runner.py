@@ -466,7 +466,7 @@ def test_a_defect_in_the_cost_hides_no_finding_and_is_untrusted_where_a_rule_may
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr("neuroscale.gate.checks.cost_of_change.compare", broken)
+    monkeypatch.setattr("neuroscale.gate.checks.priced_change.compare", broken)
     edit(repository, ISVC, lambda text: text.replace("8080", "8081"))
     verdict = gate(repository)
     assert (verdict["exit_status"], verdict["cost"]) == (3, None)

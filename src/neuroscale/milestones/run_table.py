@@ -9,7 +9,7 @@ from datetime import date
 
 from neuroscale.core.printable import counted
 from neuroscale.milestones.lessons import PAGES, Evidence, Lesson, Part
-from neuroscale.milestones.running import Outcome, State
+from neuroscale.milestones.running import LessonRun, State
 
 PAGE = "README.md"
 _START, _END = "<!-- the last run of each lesson -->", "<!-- end of the last run -->"
@@ -57,7 +57,7 @@ def rows(page: str) -> dict[str, Row]:
     }
 
 
-def renewed(page: str, lessons: Sequence[Lesson], outcomes: Iterable[Outcome], today: date) -> str:
+def renewed(page: str, lessons: Sequence[Lesson], outcomes: Iterable[LessonRun], today: date) -> str:
     """The page with a row for each of `lessons`: from `outcomes`, and as before for a lesson that was not run.
 
     Raises ValueError if the page does not have exactly one place for the table.

@@ -17,20 +17,20 @@ from neuroscale.core.printable import shortened
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import Path
 from neuroscale.gate.check import GateCheck, Run
-from neuroscale.gate.checks.object_rules import (
+from neuroscale.gate.checks.object_findings import (
     HOOK,
     INTERNAL,
-    REFUSED,
     impossible_replicas,
     internal_texts,
     secrets_of_map,
     stopped_services,
     sync_annotations,
 )
-from neuroscale.gate.checks.object_rules import INTERNAL_TEXT as INTERNAL_RULE
-from neuroscale.gate.checks.object_rules import SYNC_ANNOTATION as RULE
+from neuroscale.gate.checks.object_findings import INTERNAL_TEXT as INTERNAL_RULE
+from neuroscale.gate.checks.object_findings import SYNC_ANNOTATION as RULE
 from neuroscale.gate.checks.open_networks import RULE as OPEN_NETWORK
 from neuroscale.gate.checks.open_networks import open_rules
+from neuroscale.gate.checks.refused_kinds import REFUSED
 from neuroscale.gate.evaluation import Evaluation, manifest_finding
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests import pod_sets

@@ -15,9 +15,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from neuroscale.core.errors import InputError
-from neuroscale.costs.change import Side, price_side
+from neuroscale.costs.difference import Side, price_side
 from neuroscale.costs.pricing import Prices
-from neuroscale.gate.checks.cost_of_change import read_side
+from neuroscale.gate.checks.priced_change import read_side
 from neuroscale.gate.judged_files import group_services
 from neuroscale.gate.merged_change import few_paths
 from neuroscale.manifests.objects import MANIFEST_SUFFIXES

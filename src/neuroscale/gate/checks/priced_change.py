@@ -10,7 +10,7 @@ from typing import Any
 from neuroscale.catalog.settings import Environment, Settings, check_settings
 from neuroscale.core.errors import InputError
 from neuroscale.costs.bill import CostChange
-from neuroscale.costs.change import NAME, Service, Side, compare, platform_side
+from neuroscale.costs.difference import NAME, Service, Side, compare, platform_side
 from neuroscale.costs.pricing import Prices
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.platform_sources import PlatformSources

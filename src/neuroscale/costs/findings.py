@@ -15,7 +15,7 @@ from neuroscale.catalog.budgets import Budget, Budgets, CostException
 from neuroscale.catalog.settings import CostRules, LargeChange, Level
 from neuroscale.core.printable import counted, first_of
 from neuroscale.costs.bill import CostChange, ServiceCost, WorkloadCost
-from neuroscale.costs.change import NAME
+from neuroscale.costs.difference import NAME
 from neuroscale.manifests.workloads import NO_BOUND
 from neuroscale.rendering.platform.charts import WORKLOADS_FILE as CHART_PODS
 from neuroscale.repo.layout import CATALOG, MANIFESTS

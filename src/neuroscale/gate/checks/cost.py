@@ -21,12 +21,12 @@ from neuroscale.catalog.settings import LONGEST_DAYS, CostRules, LargeChange
 from neuroscale.core.errors import InputError, NeuroscaleError, UntrustedError
 from neuroscale.core.printable import shortened
 from neuroscale.costs.bill import BudgetUse, CostChange, PriceListUsed, Range, ServiceCost, Totals, UnpricedItem
-from neuroscale.costs.change import NAME, OWN
+from neuroscale.costs.difference import NAME, OWN
+from neuroscale.costs.findings import CenterTotal, CostFinding, judge_costs, list_exceptions, without_a_bill_before
 from neuroscale.costs.pricing import Prices
-from neuroscale.costs.rules import CenterTotal, CostFinding, judge_costs, list_exceptions, without_a_bill_before
 from neuroscale.gate.check import GateCheck, LeftOut, Run
 from neuroscale.gate.checks.catalog import GATE as CATALOG_CHECK
-from neuroscale.gate.checks.cost_of_change import PLATFORM_SOURCES, cost_of_change, deciding_prices, prices_of
+from neuroscale.gate.checks.priced_change import PLATFORM_SOURCES, cost_of_change, deciding_prices, prices_of
 from neuroscale.gate.checks.repository_costs import RepositoryCosts
 from neuroscale.gate.evaluation import Evaluation, file_finding
 from neuroscale.gate.verdict import Finding, Outcome, Severity
