@@ -12,6 +12,7 @@ links leads out of the repository; `..` behind a name is refused, because the na
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +43,8 @@ _MOST_PATH_BYTES = 1000
 _FOLDER, _LINK, _SUBMODULE = "40000", "120000", "160000"
 _MODES = (_FOLDER, "100644", "100755", _LINK, _SUBMODULE)
 _SUBMODULES = ".gitmodules"
+_GIT_FOLDER = re.compile(r"(\.git|git~1)[ .]*(:.*)?", re.DOTALL)
+_IGNORED_BY_HFS = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
 _TAKES_PLACE = {name.casefold(): replaced for name, replaced in TAKES_PLACE_OF.items() if name != "makefile"}
 
 
@@ -148,7 +151,7 @@ def _folder_findings(
 def _entry_findings(read: Read, path: str, entry: _Entry) -> Iterator[Finding]:
     """The faults of a single entry."""
     folded = entry.name.casefold()
-    if entry.mode not in _MODES or folded in ("", ".", "..", ".git") or "/" in entry.name:
+    if entry.mode not in _MODES or entry.name in ("", ".", "..") or "/" in entry.name or _is_git_folder(entry.name):
         message = f"is an entry that git does not make (mode {entry.mode!a}, name {entry.name!a})"
         yield file_finding(_GATE, "broken-tree", path, message, "Make the commit again with git.")
         return
@@ -205,9 +208,18 @@ def _link_fault(target: bytes, depth: int) -> str | None:
         return f"that leaves the repository: {text!a}"
     if ".." in parts[up:]:
         return f"with '..' behind a name, which may be a link itself: {text!a}"
-    if any(is_written(part) or part.casefold() == ".git" for part in parts):
+    if any(is_written(part) or _is_git_folder(part) for part in parts):
         return f"to what Git does not track: {text!a}"
     return None
+
+
+def _is_git_folder(name: str) -> bool:
+    """Whether some file system takes a name for Git's own folder, so that no clone could check it out.
+
+    Source: `fsck_tree` of Git 2.39. NTFS has short names, ignores spaces and dots at the end, reads a stream behind a
+    colon and a folder before a backslash; HFS+ ignores some characters.
+    """
+    return any(_GIT_FOLDER.fullmatch(part) for part in _IGNORED_BY_HFS.sub("", name).casefold().split("\\"))
 
 
 def _sort_key(entry: _Entry) -> bytes:
@@ -250,6 +262,7 @@ def _tripwires() -> list[tuple[str, dict[str, bytes], str]]:
         made("similar-names", (file, "TRIPWIRE"), (file, "tripwire")),
         made("repeated-name", (file, "tripwire"), (file, "tripwire")),
         made("broken-tree", (file, "b"), (file, "a")),
+        made("broken-tree", (file, "git~1")),
         made("attributes", (file, ATTRIBUTES), content=b"* filter=tripwire\n"),
         made("attribute-macro", (file, ATTRIBUTES), content=b"[attr]tripwire filter=tripwire\n"),
     ]
