@@ -177,8 +177,8 @@ _END = "<!-- end of output -->"
 
 def pasted(lesson: Lesson, part: Part) -> str | None:
     """The output that a page holds, or None if the page has no place for it."""
-    found = _block(part).search(lesson.page(part).read_text(encoding="utf-8"))
-    return None if found is None else found["text"]
+    block = _block(part).search(lesson.page(part).read_text(encoding="utf-8"))
+    return None if block is None else block["text"]
 
 
 def as_pasted(output: str) -> str:

@@ -84,11 +84,11 @@ class ChangeCheck(GateCheck):
         findings = [*_notices_of(values), *_forge_files(change), *_not_compared(unread), *_weaker_tests(change)]
         objects, faults = _cluster_objects(change)
         known = run.schemas().kinds if objects else {}
-        self._without_schema = [one for one in objects if (one.api_version, one.kind) not in known]
+        self._without_schema = [manifest for manifest in objects if (manifest.api_version, manifest.kind) not in known]
         listed, left_out = tuple(_listed(values)), max(0, len(values) - _MOST_VALUES)
         self.value = Altered(
             Alterations(files=files, values=listed, left_out=left_out),
-            tuple(one for one in objects if (one.api_version, one.kind) in known),
+            tuple(manifest for manifest in objects if (manifest.api_version, manifest.kind) in known),
         )
         count = len(change.paths)
         return Evaluation((*faults, *findings), sum(kind.count for kind in files), count, "files", caught, caught)

@@ -54,10 +54,10 @@ def sync_annotations(gate: str, manifest: Manifest) -> Iterator[Finding]:
         name = str(key)
         if not name.startswith((_ARGOCD, _HELM)) or name == _ORDER or (name not in _TOLD and name.startswith(_HELM)):
             continue
-        told = f"the annotation {name} of this {manifest.kind}: {_TOLD.get(name, _OTHER)}"
+        message = f"the annotation {name} of this {manifest.kind}: {_TOLD.get(name, _OTHER)}"
         fix = "Remove it: the platform's applications treat all objects of a service alike."
         place = ("metadata", "annotations", name)
-        yield manifest_finding(gate, SYNC_ANNOTATION, manifest, place, told, fix, severity=severity)
+        yield manifest_finding(gate, SYNC_ANNOTATION, manifest, place, message, fix, severity=severity)
 
 
 STOPPED = "stopped"
@@ -72,10 +72,10 @@ def stopped_services(gate: str, manifest: Manifest) -> Iterator[Finding]:
         stopped = kserve_pods.stopped(manifest.value)
     if manifest.group != KSERVE or manifest.kind not in _KINDS or not stopped:
         return
-    told = f"the annotation {kserve_pods.STOP} stops this {manifest.kind}: KServe removes its pods"
+    message = f"the annotation {kserve_pods.STOP} stops this {manifest.kind}: KServe removes its pods"
     fix = "Remove the annotation, unless the service is to stop."
     place = ("metadata", "annotations", kserve_pods.STOP)
-    yield manifest_finding(gate, STOPPED, manifest, place, told, fix, severity=Severity.NOTICE)
+    yield manifest_finding(gate, STOPPED, manifest, place, message, fix, severity=Severity.NOTICE)
 
 
 def impossible_replicas(gate: str, manifest: Manifest) -> Iterator[Finding]:
@@ -96,13 +96,13 @@ def impossible_replicas(gate: str, manifest: Manifest) -> Iterator[Finding]:
             continue  # the schema check reports a value that is not a number
         place = ("spec", part, "minReplicas" if "minReplicas" in component else "maxReplicas")
         if fewest < 0 or most < 0:
-            told = f"the number of replicas of the {part} is negative, which KServe refuses"
+            message = f"the number of replicas of the {part} is negative, which KServe refuses"
         elif 0 < most < fewest:
-            told = f"the {part} has at least {fewest} and at most {most} replicas, which KServe refuses"
+            message = f"the {part} has at least {fewest} and at most {most} replicas, which KServe refuses"
         else:
             continue
         fix = "Write a minReplicas of 0 or more, and a maxReplicas that is not below it."
-        yield manifest_finding(gate, IMPOSSIBLE, manifest, place, told, fix)
+        yield manifest_finding(gate, IMPOSSIBLE, manifest, place, message, fix)
 
 
 _NAMES = re.compile(
@@ -137,6 +137,6 @@ def internal_texts(gate: str, manifest: Manifest) -> Iterator[Finding]:
     for place, _ in parts(manifest.value):  # also in templates of pods
         if len(place) < 2 or place[-2] not in _FIELDS or not str(place[-1]).startswith(INTERNAL):
             continue
-        told = f"{place[-1]} is KServe's own: its webhook loads a pod's model from where such a text says"
+        message = f"{place[-1]} is KServe's own: its webhook loads a pod's model from where such a text says"
         fix = "Remove it: an InferenceService names the address of its model in storageUri."
-        yield manifest_finding(gate, INTERNAL_TEXT, manifest, place, told, fix)
+        yield manifest_finding(gate, INTERNAL_TEXT, manifest, place, message, fix)

@@ -129,35 +129,37 @@ class RepositoryCosts:
         others = [folder for folder in services if folder not in locked]
         self._others = {folder: entries for folder, entries in _grouped(snapshot, others).items() if _deploys(entries)}
         _, strays = group_services(strays)
-        self._others |= {one.path: [one] for one in strays if one.path not in left_out and _deploys([one])}
+        self._others |= {entry.path: [entry] for entry in strays if entry.path not in left_out and _deploys([entry])}
 
     def by_center(self, prices: Prices, centers: Collection[str]) -> Mapping[str, CenterSum]:
         """The costs of the cost centres `centers`. A service whose cost centre is not known is unknown for each."""
-        found: dict[str, CenterSum] = {center: CenterSum() for center in centers}
+        sums: dict[str, CenterSum] = {center: CenterSum() for center in centers}
         price, free = _price_of(prices), prices.free
         for (environment, plan), names in self._locked.items():
-            if environment in free or plan.center not in found:
+            if environment in free or plan.center not in sums:
                 continue
             usd = price(environment, plan)
             if usd is None:
-                found[plan.center].unknown += names
+                sums[plan.center].unknown += names
             else:
-                found[plan.center].usd += usd * len(names)
-        runtimes = tuple(one.value for one in runtimes_below(self._snapshot, RUNTIME_FOLDER)) if self._others else ()
+                sums[plan.center].usd += usd * len(names)
+        runtimes = (
+            tuple(runtime.value for runtime in runtimes_below(self._snapshot, RUNTIME_FOLDER)) if self._others else ()
+        )
         for folder, entries in self._others.items():
             name = folder.removeprefix(f"{MANIFESTS}/")
             environment = name.partition("/")[0] if "/" in name else ""
             if environment in free:
                 continue
             for center, usd in _by_manifests(self._snapshot, entries, environment, prices, runtimes):
-                for one in found.values() if center is None else [found[center]] if center in found else []:
+                for center_sum in sums.values() if center is None else [sums[center]] if center in sums else []:
                     if usd is None:
-                        one.unknown.append(name)
+                        center_sum.unknown.append(name)
                     else:
-                        one.usd += usd
-        for one in found.values():
-            one.unknown.sort()
-        return found
+                        center_sum.usd += usd
+        for center_sum in sums.values():
+            center_sum.unknown.sort()
+        return sums
 
 
 def _children(snapshot: Snapshot, folder: str, strays: list[Entry]) -> list[str]:
@@ -177,7 +179,7 @@ def _grouped(snapshot: Snapshot, folders: Sequence[str]) -> dict[str, list[Entry
         return {}
     services, _ = group_services(snapshot.entries(*few_paths(folders)))
     wanted = set(folders)
-    return {one.folder: entries for one, entries in services.items() if one.folder in wanted}
+    return {service.folder: entries for service, entries in services.items() if service.folder in wanted}
 
 
 def _deploys(entries: list[Entry]) -> bool:
@@ -193,9 +195,9 @@ def _price_of(prices: Prices) -> Callable[[str, LockedPlan], Decimal | None]:
         prices_of_sides = (_hourly(side, environment, *asked) for side in prices.sides)
         return max((price for price in prices_of_sides if price is not None), default=None)
 
-    def price(environment: str, one: LockedPlan) -> Decimal | None:
-        found = hourly(environment, one.accelerator, one.devices, one.cpu, one.memory_gib)
-        return None if found is None else (found * one.replicas * HOURS_PER_MONTH).quantize(_CENT, ROUND_HALF_UP)
+    def price(environment: str, plan: LockedPlan) -> Decimal | None:
+        usd = hourly(environment, plan.accelerator, plan.devices, plan.cpu, plan.memory_gib)
+        return None if usd is None else (usd * plan.replicas * HOURS_PER_MONTH).quantize(_CENT, ROUND_HALF_UP)
 
     return price
 

@@ -67,8 +67,8 @@ def evaluate_tree(change: Change) -> tuple[list[Finding], int]:
         if rule not in {finding.rule for finding in tree_findings(_reading(objects), "", tree)}:
             raise UntrustedError(f"the files check did not find its tripwire for the rule {rule!r}.")
     read, base = change.git.read_object, change.git.tree(change.base, "")
-    found = tree_findings(read, base, change.tree)
-    return [*found, *answered_findings(change), *changed_attributes(change)], len(tripwires)
+    findings = tree_findings(read, base, change.tree)
+    return [*findings, *answered_findings(change), *changed_attributes(change)], len(tripwires)
 
 
 def tree_findings(read: Read, base: str, tree: str) -> list[Finding]:
@@ -76,13 +76,13 @@ def tree_findings(read: Read, base: str, tree: str) -> list[Finding]:
 
     At most `MOST_FINDINGS`, and then one more that says so. Raises UntrustedError if an object cannot be read.
     """
-    found = list(islice(_changed(read, base, tree), MOST_FINDINGS + 1))
-    if len(found) > MOST_FINDINGS:
+    findings = list(islice(_changed(read, base, tree), MOST_FINDINGS + 1))
+    if len(findings) > MOST_FINDINGS:
         message = f"has more than {MOST_FINDINGS} paths that no checkout should get; the others are not listed"
-        found[-1] = file_finding(
+        findings[-1] = file_finding(
             _GATE, "too-many", "the change", message, "Correct those that are listed, and run the gate again."
         )
-    return found
+    return findings
 
 
 def _changed(read: Read, base: str, tree: str) -> Iterator[Finding]:
@@ -127,7 +127,7 @@ def _folder_findings(
 ) -> Iterator[Finding]:
     """The faults between the names of a folder that involve an entry which was not `there` before."""
     names_before = {entry.name for entry in there}
-    if any(_sort_key(one) > _sort_key(other) for one, other in pairwise(entries)):
+    if any(_sort_key(entry) > _sort_key(other) for entry, other in pairwise(entries)):
         message = "is a folder whose entries Git does not find, because they are not in Git's order"
         yield file_finding(_GATE, "broken-tree", folder or ".", message, "Make the commit again with git.")
     alike: dict[str, list[_Entry]] = {}

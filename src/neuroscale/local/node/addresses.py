@@ -18,9 +18,9 @@ def address_of(uid: str, taken: Collection[str]) -> str:
     number = int(hashlib.sha256(uid.encode()).hexdigest(), 16) % (_LAST * _LAST)
     for offset in range(_LAST * _LAST):
         third, fourth = divmod((number + offset) % (_LAST * _LAST), _LAST)
-        found = f"{_POD}{third + 1}.{fourth + 1}"
-        if found not in taken:
-            return found
+        address = f"{_POD}{third + 1}.{fourth + 1}"
+        if address not in taken:
+            return address
     raise RuntimeError("every address of a pod is taken")
 
 

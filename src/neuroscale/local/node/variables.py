@@ -59,21 +59,23 @@ def referred(container: Object) -> tuple[frozenset[str], frozenset[str]]:
 
 def resolve(pod: Object, container: Object, sources: Sources, place: Place) -> dict[str, str]:
     """The container's variables with their values. Raises WaitingError (CreateContainerConfigError)."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for entry in container.get("envFrom") or ():
         prefix = entry.get("prefix") or ""
         for key, value in _whole(entry, sources).items():
-            found[prefix + key] = value
+            variables[prefix + key] = value
     for entry in container.get("env") or ():
         name = entry["name"]
         source = entry.get("valueFrom")
-        given = _value(pod, container, source, sources, place) if source else expand(entry.get("value") or "", found)
+        given = (
+            _value(pod, container, source, sources, place) if source else expand(entry.get("value") or "", variables)
+        )
         if given is None:
             continue  # optional, and missing
         if not _NAME.fullmatch(name) or "\0" in given:
             raise WaitingError(CONFIGURATION, f"the variable {name!r} cannot be one of a process")
-        found[name] = given
-    return found
+        variables[name] = given
+    return variables
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
@@ -196,11 +198,11 @@ def _get(cluster: Cluster, kind: str, name: str, namespace: str) -> Object | Non
 def _decoded(secret: Object | None) -> dict[str, str] | None:
     if secret is None:
         return None
-    found = {}
+    values = {}
     for key, value in (secret.get("data") or {}).items():
         with contextlib.suppress(UnicodeDecodeError):  # bytes that are not text cannot be a variable
-            found[key] = base64.b64decode(value).decode()
-    return found
+            values[key] = base64.b64decode(value).decode()
+    return values
 
 
 def _texts(config_map: Object | None) -> dict[str, str] | None:
