@@ -43,34 +43,31 @@ _MILLION = 10**6
 
 @dataclass(frozen=True)
 class Side:
-    """A service before or after a change: its objects, and the files that could not be read, each with the reason.
-
-    `empty`: the service does not exist. `runtimes`: known serving runtimes beside its own.
-    """
+    """A service before or after a change."""
 
     objects: tuple[Mapping[str, Any], ...] = ()
-    unreadable: tuple[Unpriced, ...] = ()
-    empty: bool = False
-    runtimes: tuple[Mapping[str, Any], ...] = ()
+    unreadable: tuple[Unpriced, ...] = ()  # the files that could not be read, each with the reason
+    empty: bool = False  # whether the service does not exist
+    runtimes: tuple[Mapping[str, Any], ...] = ()  # the known serving runtimes beside its own
 
 
 @dataclass(frozen=True)
 class Service:
-    """A service that a change touches; `plan` is its plan after the change, if that can be read."""
+    """A service that a change touches."""
 
     environment: str
     name: str
     before: Side
     after: Side
-    plan: Plan | None = None
+    plan: Plan | None = None  # after the change, if it can be read
 
 
 @dataclass(frozen=True)
 class Priced:
-    """One side of a service: its pods with a price, the parts without one, and the prices used."""
+    """The cost of one side of a service, and the prices used."""
 
-    workloads: tuple[WorkloadCost, ...]
-    unpriced: tuple[Unpriced, ...]
+    workloads: tuple[WorkloadCost, ...]  # the pods with a price
+    unpriced: tuple[Unpriced, ...]  # the parts without one
     used: frozenset[Used] = field(compare=False)
 
     @property

@@ -30,9 +30,9 @@ _FIX_TOGETHER = "Make sure that it is meant; an exception from large-change take
 
 
 class Large(NamedTuple):
-    """A large change: of the service `subject` (`ENVIRONMENT/SERVICE`), or of several together ("")."""
+    """A large change of a service, or of several together."""
 
-    subject: str
+    subject: str  # ENVIRONMENT/SERVICE, or "" for several
     file: str
     message: str
     fix: str
@@ -132,27 +132,22 @@ def _name(service: ServiceCost) -> str:
 
 @dataclass(frozen=True)
 class CenterTotal:
-    """The cost of all services of a cost centre with the most replicas, in US dollars a month.
+    """The cost of all services of a cost centre with the most replicas, in US dollars a month."""
 
-    `past` is before the change at the base's prices, `new` after it at the prices that decide. `unknown`: services
-    whose cost the amounts leave out. `is_raised`: services of the change raise it, and not prices alone. `by_prices`:
-    the change alters only prices.
-    """
-
-    past: Decimal
-    new: Decimal
-    unknown: tuple[str, ...] = ()
-    is_raised: bool = True
-    by_prices: bool = False
+    past: Decimal  # before the change, at the base's prices
+    new: Decimal  # after the change, at the prices that decide
+    unknown: tuple[str, ...] = ()  # the services whose cost the amounts leave out
+    is_raised: bool = True  # whether services of the change raise it, and not prices alone
+    by_prices: bool = False  # whether the change alters only prices
 
 
 @dataclass(frozen=True)
 class CostFinding:
-    """A finding of a rule on cost; `level` is "warn" or "block". `file` is the file that a person should look at."""
+    """A finding of a rule on cost."""
 
     rule: str
-    level: Level
-    file: str
+    level: Level  # "warn" or "block"
+    file: str  # that a person should look at
     subject: str
     message: str
     fix: str

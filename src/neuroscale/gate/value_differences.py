@@ -152,24 +152,24 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True)
 class ComparedEntry:
-    """One entry or object of a file, as far as it is compared. `subject`: the object's name."""
+    """One entry or object of a file, as far as it is compared."""
 
     file: str
     value: Any
     rows: tuple[Row, ...]
-    subject: str = ""
+    subject: str = ""  # the object's name
 
 
 @dataclass(frozen=True)
 class JudgedDifference:
-    """A value that differs, and the row that says what that means (None: its direction is not known, or harmless)."""
+    """A value that differs, and what that means."""
 
     file: str
     subject: str
     path: Path
     before: Any
     after: Any
-    row: Row | None
+    row: Row | None  # None: the direction of the difference is not known, or harmless
 
     @property
     def listed(self) -> ChangedValue:

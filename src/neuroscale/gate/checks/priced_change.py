@@ -30,15 +30,11 @@ _MOST_PREFIXES = 300  # a command line has a limited length
 
 @dataclass(frozen=True)
 class CostOfChange:
-    """`shown`: the cost at the prices of the merge result. `judged`: before the change at the base's prices, after it
-    at the dearer price of both sides; it decides.
+    """What a change costs, as reports show it and as the rules judge it."""
 
-    `new_prices`: the services (`ENVIRONMENT/NAME`) that have a price only by the merge result.
-    """
-
-    shown: CostChange
-    judged: CostChange
-    new_prices: tuple[str, ...] = ()
+    shown: CostChange  # at the prices of the merge result
+    judged: CostChange  # before the change at the base's prices, after it at the dearer price of both sides
+    new_prices: tuple[str, ...] = ()  # ENVIRONMENT/NAME of the services that only the merge result gives a price
 
 
 def cost_of_change(
