@@ -11,8 +11,8 @@ import pytest
 from fit_models import H100, RTX_3090, V6E
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
-from neuroscale.planning.fit import Device, Fit, PagesDiffer, fit
-from neuroscale.planning.fit.kv_cache import LayerSpec, pool
+from neuroscale.planning.fit import Device, Fit, fit
+from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, pool
 from neuroscale.vllm.engine_arguments import EngineArguments, engine_arguments
 from oracle_hybrids import BUILT, FULL
 

@@ -146,22 +146,6 @@ TINY |= {
         "mamba_chunk_size": 64,
         "mamba_rms_norm": False,
     },
-    "jamba": {
-        **_SMALL,
-        "architectures": ["JambaForCausalLM"],
-        "model_type": "jamba",
-        "num_hidden_layers": 8,
-        "attn_layer_period": 4,
-        "attn_layer_offset": 2,
-        "expert_layer_period": 2,
-        "expert_layer_offset": 1,
-        "num_experts": 4,
-        "num_experts_per_tok": 2,
-        "mamba_d_state": 16,
-        "mamba_d_conv": 4,
-        "mamba_expand": 2,
-        "mamba_dt_rank": 8,
-    },
     "lfm2": {
         **_SMALL,
         "architectures": ["Lfm2ForCausalLM"],
@@ -208,8 +192,6 @@ _STATES: Config = {
 }
 del _STATES["intermediate_size"], _STATES["max_position_embeddings"], _STATES["rope_theta"]
 TINY |= {
-    "mamba": {**_STATES, "architectures": ["MambaForCausalLM"], "model_type": "mamba", "time_step_rank": 8},
-    "falcon_mamba": {**_STATES, "architectures": ["FalconMambaForCausalLM"], "model_type": "falcon_mamba"},
     "mamba2": {
         **_STATES,
         "architectures": ["Mamba2ForCausalLM"],
@@ -221,48 +203,7 @@ TINY |= {
         "tie_word_embeddings": False,
     },
 }
-_ZAMBA: Config = {
-    **_SMALL,
-    "architectures": ["Zamba2ForCausalLM"],
-    "model_type": "zamba2",
-    "hidden_act": "gelu",
-    "num_hidden_layers": 6,
-    "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid", "mamba", "hybrid"],
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "mamba_d_state": 16,
-    "mamba_d_conv": 4,
-    "mamba_expand": 2,
-    "mamba_ngroups": 2,
-    "n_mamba_heads": 8,
-    "mamba_headdim": 32,
-    "chunk_size": 64,
-    "add_bias_linear": False,
-    "num_mem_blocks": 2,
-    "adapter_rank": 8,
-    "use_shared_attention_adapter": False,
-    "use_mem_rope": True,
-    "tie_word_embeddings": True,
-}
-TINY |= {
-    "zamba2": _ZAMBA,
-    "zamba2_one_block": {**_ZAMBA, "num_mem_blocks": 1, "use_shared_attention_adapter": True, "use_mem_rope": False},
-}
 FULL: dict[str, Config] = {
-    "Zamba2-7B": {
-        **_ZAMBA,
-        "vocab_size": 32000,
-        "hidden_size": 3584,
-        "intermediate_size": 14336,
-        "num_hidden_layers": 81,
-        "layers_block_type": ["hybrid" if layer % 6 == 5 else "mamba" for layer in range(81)],
-        "num_attention_heads": 32,
-        "num_key_value_heads": 32,
-        "mamba_d_state": 64,
-        "n_mamba_heads": 112,
-        "mamba_headdim": 64,
-        "adapter_rank": 128,
-    },
     "Mamba-Codestral-7B": {
         **_STATES,
         "architectures": ["Mamba2ForCausalLM"],

@@ -158,21 +158,19 @@ class GatedDelta:
 
 @dataclass(frozen=True)
 class Mamba2:
-    """Mamba-2: `heads` matrices of `head_dim` x `state` values; the heads of each of `groups` share inputs and outputs.
-    `inner`: values of a token inside the block. `bias`: the two matrices have biases; `conv_bias`: the convolution has
-    one. `norm`: the output has a norm. `dtype`: as in `StateLayers`."""
+    """Mamba-2: `heads` matrices of `head_dim` x `state_size` values."""
 
-    inner: int
+    inner: int  # values of a token inside the block
     heads: int
     head_dim: int
     state_size: int
-    groups: int
+    groups: int  # the heads of each share inputs and outputs
     kernel: int
-    conv_bias: bool = True
-    bias: bool = False
-    norm: bool = True
+    conv_bias: bool = True  # the convolution has a bias
+    bias: bool = False  # the two matrices have biases
+    norm: bool = True  # the output has a norm
     block: str = "mamba"
-    dtype: Dtype | None = None
+    dtype: Dtype | None = None  # as in `StateLayers`
 
     def weights(self, out: Weights, at: str, hidden: int) -> None:
         """Add them below `at`, such as `model.layers.0.`."""
@@ -197,49 +195,6 @@ class Mamba2:
         """The state of this layer."""
         size, groups = (self.heads, self.head_dim, self.state_size), (self.groups, self.state_size)
         return StateLayers("mamba2", 1, *size, self.inner, self.kernel, *groups, self.dtype)
-
-
-@dataclass(frozen=True)
-class Mamba1:
-    """Mamba: `inner` rows of `state` values."""
-
-    inner: int
-    state_size: int
-    rank: int  # the rank of the projection that makes the time steps
-    kernel: int
-    conv_bias: bool = True
-    bias: bool = False
-    norms: bool = False  # that projection and the two inputs have norms. vLLM does not quantise any of its matrices
-    block: str = "mamba"
-
-    def weights(self, out: Weights, at: str, hidden: int) -> None:
-        """Add them below `at`, such as `model.layers.0.`."""
-        at = f"{at}{self.block}."
-        made = self.rank + 2 * self.state_size
-        out.linear(f"{at}in_proj", "recurrent", (hidden, 2 * self.inner), "split", bias=self.bias, convert=False)
-        out.add(f"{at}conv1d.weight", "recurrent", (self.inner, 1, self.kernel), "split")
-        if self.conv_bias:
-            out.add(f"{at}conv1d.bias", "recurrent", (self.inner,), "split")
-        out.linear(f"{at}x_proj", "recurrent", (self.inner, made), "split", convert=False)
-        out.linear(f"{at}dt_proj", "recurrent", (self.rank, self.inner), "split", bias=True, convert=False)
-        out.add(f"{at}A_log", "recurrent", (self.inner, self.state_size), "split", full_precision=True)
-        out.add(f"{at}D", "recurrent", (self.inner,), "split")
-        out.linear(
-            f"{at}out_proj",
-            "recurrent",
-            (self.inner, hidden),
-            "split",
-            bias=self.bias,
-            bias_sharding="replicated",
-            convert=False,
-        )
-        if self.norms:
-            for name, width in (("dt", self.rank), ("b", self.state_size), ("c", self.state_size)):
-                out.add(f"{at}{name}_layernorm.weight", "norm", (width,))
-
-    def state(self) -> StateLayers:
-        """The state of this layer."""
-        return StateLayers("mamba1", 1, self.inner, 1, self.state_size, self.inner, self.kernel)
 
 
 @dataclass(frozen=True)
@@ -297,4 +252,4 @@ class KimiDelta:
         )
 
 
-Mixer = GatedDelta | KimiDelta | Mamba1 | Mamba2 | ShortConv
+Mixer = GatedDelta | KimiDelta | Mamba2 | ShortConv

@@ -82,17 +82,16 @@ TEXT_TYPES = {
 _WITH_STATES = frozenset(
     FAMILIES[model_type]
     for model_type in (
-        *("falcon_h1", "falcon_mamba", "kimi_linear", "mamba", "mamba2"),
-        *("granitemoehybrid", "jamba", "lfm2", "lfm2_moe", "nemotron_h"),
-        *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next", "zamba2"),
+        *("falcon_h1", "granitemoehybrid", "kimi_linear", "lfm2", "lfm2_moe", "mamba2", "nemotron_h"),
+        *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
     )
 )
 """Families with rules for layers that keep a state."""
 _HYBRID_TYPES = frozenset(
     {
-        *("bailing_hybrid", "bailing_moe_linear", "bamba", "jet_nemotron", "kimi_k3", "minimax"),
-        *("minimax_text_01", "olmo_hybrid", "plamo2", "recurrent_gemma", "rwkv", "rwkv5", "rwkv6", "rwkv7"),
-        *("zamba",),
+        *("bailing_hybrid", "bailing_moe_linear", "bamba", "falcon_mamba", "jamba", "jet_nemotron", "kimi_k3"),
+        *("mamba", "minimax", "minimax_text_01", "olmo_hybrid", "plamo2", "recurrent_gemma"),
+        *("rwkv", "rwkv5", "rwkv6", "rwkv7", "zamba", "zamba2"),
     }
 )
 _HYBRID_KEYS = (

@@ -15,8 +15,10 @@ from neuroscale.core.printable import plainly_counted
 from neuroscale.models.facts import COMPRESSED, ModelFacts
 from neuroscale.planning import replica_memory
 from neuroscale.planning.fit.argument_defaults import BLOCK
-from neuroscale.planning.fit.confidence import Doubt
+from neuroscale.planning.fit.confidence import Doubt, doubts
 from neuroscale.planning.fit.device import device
+from neuroscale.planning.fit.engine import band_gib, too_much
+from neuroscale.planning.fit.support import unsupported
 from neuroscale.planning.fit.versions import number
 from neuroscale.planning.override_shortfalls import too_short
 from neuroscale.planning.plan import Memory, Replicas, Resources, Speed
@@ -220,8 +222,12 @@ def judge_candidate(
     forced_sequences = case.overrides.get("max_num_seqs")
     most = forced_sequences if isinstance(forced_sequences, int) else None
     ceiling = MOST_SEQUENCES if most is None else most
+    rank = server.rank(1 if most is None else most)
     failures = _unsupported(case, accelerator, runtime, count)
-    failures += [Failure("support", sentence) for sentence in server.unsupported(most)]
+    failures += [Failure("support", sentence) for sentence in unsupported(rank)]
+    if rank.pool is None:
+        sentence = f"The layers of {case.facts.name} keep caches that vLLM cannot put into one."
+        failures.append(Failure("support", sentence))
 
     typical = case.typical_len
     capacity = _largest(lambda requests: server.fits(requests, most), ceiling)
@@ -229,10 +235,12 @@ def judge_candidate(
     replicas = _replicas(case, usual)
     held = max(1, min(usual, math.ceil(request.concurrent_users / replicas.min)))
     at_once = held if most is None else most
-    needed = server.memory(held, at_once, typical)
+    needed, rank = server.memory(held, at_once, typical), server.rank(at_once)
+    band = band_gib(rank)
     if capacity == 0:
-        close = replica_memory.close(accelerator, needed, server.band_gib(at_once))
-        failures.append(_too_small(case, accelerator, count, needed, held, server.beyond(held, at_once), close))
+        close = replica_memory.close(accelerator, needed, band)
+        beyond = [lack.sentence for lack in too_much(rank)]
+        failures.append(_too_small(case, accelerator, count, needed, held, beyond, close))
     elif replicas.min > case.environment.max_replicas:
         sentence = (
             f"Serving {plainly_counted(request.concurrent_users, 'user')} at once takes "
@@ -260,9 +268,9 @@ def judge_candidate(
         utilization=utilization,
         batched_tokens=tokens,
         memory=needed,
-        band_gib=server.band_gib(at_once),
+        band_gib=band,
         weights_basis=replica_memory.weights(model).basis,
-        doubts=server.doubts,
+        doubts=doubts(rank),
         sequences=at_once,
         held=held,
         capacity=capacity,

@@ -20,9 +20,10 @@ class Unplanned:
 
     dest: str
     what: str
+    decides: bool = False  # without it, nobody knows whether the start fits
 
     @property
-    def told(self) -> str:
+    def clause(self) -> str:
         """A clause to write after a colon."""
         named = self.dest if self.dest.isupper() else f"--{self.dest.replace('_', '-')}"
         return f"planning with {named} does not count {self.what}"
@@ -30,7 +31,7 @@ class Unplanned:
     @property
     def sentence(self) -> str:
         """A sentence for the reasons of a fit."""
-        return f"P{self.told[1:]}."
+        return f"P{self.clause[1:]}."
 
 
 _GRAPHS = "the CUDA graphs and the compiled code that it asks for"
@@ -55,7 +56,7 @@ _ARGUMENTS: tuple[tuple[str, Told, str], ...] = (
     ("cudagraph_capture_sizes", bool, _GRAPHS),
     ("max_cudagraph_capture_size", lambda size: size is not None, _GRAPHS),
     ("performance_mode", lambda mode: mode == "interactivity", "the CUDA graphs that it adds"),
-    ("enable_eplb", bool, "the buffers through which experts move"),
+    ("enable_eplb", bool, "copies of experts, and the buffers through which experts move"),
     ("enable_dbo", bool, "the buffers of its second batch"),
     ("ubatch_size", lambda size: (size or 0) > 1, "the buffers of its smaller batches"),
     ("all2all_backend", lambda name: name not in (None, "allgather_reducescatter"), "the buffers of that backend"),
@@ -104,8 +105,10 @@ def _guessing(values: Mapping[str, Any]) -> Iterator[Unplanned]:
 def _found(values: Mapping[str, Any]) -> Iterator[Unplanned]:
     yield from _guessing(values)
     dtype = str(values.get("kv_cache_dtype") or "")
-    if dtype.startswith(("turboquant", "ultraquant")) or dtype.endswith("_ds_mla"):
-        yield Unplanned("kv_cache_dtype", f"the exact size of a cache of the kind {dtype}")
+    if dtype.startswith(("turboquant", "ultraquant")) or dtype.endswith(("_ds_mla", "_per_token_head")):
+        yield Unplanned("kv_cache_dtype", f"the size of a cache of the kind {dtype}", decides=True)
+    if values.get("prefill_context_parallel_size", 1) != 1:
+        yield Unplanned("prefill_context_parallel_size", "which rank computes which tokens of a prompt", decides=True)
     for dest, told, what in _ARGUMENTS:
         if told(values.get(dest)):
             yield Unplanned(dest, what)
@@ -151,11 +154,8 @@ class EngineArguments:
     enable_chunked_prefill: bool | None = None
     num_gpu_blocks_override: int | None = None
     decode_context_parallel_size: int = 1
-    prefill_context_parallel_size: int = 1
     performance_mode: Literal["balanced", "interactivity", "throughput"] = "balanced"
     mm_encoder_tp_mode: Literal["weights", "data"] = "weights"
-    enable_eplb: bool = False
-    redundant_experts: int = 0
     enable_lora: bool = False
     max_loras: int = 1
     max_lora_rank: int = 16
@@ -169,8 +169,7 @@ class EngineArguments:
     @property
     def ranks(self) -> int:
         """The ranks of all replicas together, each on an accelerator of its own."""
-        stages = self.pipeline_parallel_size * self.prefill_context_parallel_size
-        return self.tensor_parallel_size * stages * self.data_parallel_size
+        return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
 
     def in_range(self) -> EngineArguments:
         """The arguments without numbers that vLLM refuses as too small, so that the rest can be planned."""
@@ -179,14 +178,14 @@ class EngineArguments:
         wrong |= {name for name in _FROM_1 if getattr(self, name) == 0}
         if not 0 < (1 if self.gpu_memory_utilization is None else self.gpu_memory_utilization) <= 1:
             wrong.add("gpu_memory_utilization")
-        kept = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in wrong}
+        kept = {part.name: getattr(self, part.name) for part in fields(self) if part.name not in wrong}
         return EngineArguments(**kept)
 
 
 _FROM_1 = (
     *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "max_num_seqs"),
     *("max_num_batched_tokens", "kv_cache_memory_bytes", "block_size", "num_gpu_blocks_override"),
-    *("decode_context_parallel_size", "prefill_context_parallel_size"),
+    "decode_context_parallel_size",
 )
 
 
@@ -194,8 +193,6 @@ def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
     """The arguments that decide about memory, from values by vLLM's own names."""
     limits = values.get("limit_mm_per_prompt") or {}
     speculative = values.get("speculative_config") or {}
-    balancing = values.get("eplb_config")
-    redundant = balancing.get("num_redundant_experts") if isinstance(balancing, dict) else None
     same = {each.name: values[each.name] for each in fields(EngineArguments) if values.get(each.name) is not None}
     dtype = {"half": "float16", "float": "float32"}.get(values.get("dtype", "auto"), values.get("dtype", "auto"))
     method = values.get("spec_method") or values.get("spec_model")
@@ -210,7 +207,6 @@ def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
         "speculative": str(method) if method else None,
         "draft": _draft(values, speculative),
         "speculative_tokens": _guessed(values, speculative),
-        "redundant_experts": redundant if isinstance(redundant, int) and redundant > 0 else 0,
         # Adapters of fewer matrices, or adapters split otherwise, are not counted.
         "enable_lora": bool(values.get("enable_lora"))
         and not (values.get("lora_target_modules") or values.get("fully_sharded_loras")),

@@ -44,7 +44,6 @@ from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.pod_resources import CACHE_SPACE, cache_space, hidden_cache_space, memory_limit
 from neuroscale.manifests.serving_runtimes import SERVING
 from neuroscale.planning.fit import Fit, fit, uncounted
-from neuroscale.planning.fit.confidence import unjudged
 from neuroscale.planning.fit.messages import more_room
 from neuroscale.planning.startup import startup
 from neuroscale.vllm.accelerator_rules import Fault, pod_ranks, reaches_all_pods
@@ -267,12 +266,13 @@ class _Judgement:
     def _memory(self, model: KnownModel, place: KnownPlace, faults: Sequence[Fault], unread: bool) -> Fit:
         arguments = with_variables(self._arguments(place).in_range(), self.command.environment)
         result = fit(model.facts, place.device, arguments, version=self.parsed.asked or self.parsed.version)
-        old = unjudged(model.facts, place.device, arguments, result.version)
-        self.fitted = not old
+        self.fitted = not result.unjudged
         missing = uncounted(model.facts, arguments)
         size = self._place_of("max_model_len", "gpu_memory_utilization", "model")
-        if old:
-            self._not_judged(("image",), f"whether it fits cannot be judged: {old}", "Pin a later release.")
+        if result.unjudged:
+            if not any(part.decides for part in missing):  # which a notice of its own says
+                told = f"whether it fits cannot be judged: {result.unjudged}"
+                self._not_judged(("image",), told, "Pin a later release.")
         elif result.verdict == "refused":
             if result.memory_gib.free < 0 or not any(fault.refused for fault in faults):
                 decides = result.reasons[: max(1, len(result.against) + (result.memory_gib.free < 0))]
@@ -282,16 +282,16 @@ class _Judgement:
         elif result.verdict == "tight":
             told = next((text for text in result.reasons if text.startswith("Tight")), result.reasons[0])
             told = f"{model.entry.name} on {place.device.name}. {told}"
-            if not any(one.told in told for one in missing):  # which a notice of its own says
+            if not any(part.clause in told for part in missing):  # which a notice of its own says
                 self._say("tight", size, told, more_room(result), notice=True)
         if arguments.cpu_offload_gib and result.seconds_per_step != 0.0 and result.verdict != "refused":
             told = next(text for text in result.reasons if text.startswith("Part of the weights lies in host memory"))
             fix = "Where people wait for answers, remove it and choose an accelerator that holds the weights."
             self._say("offloaded-weights", self._place_of("cpu_offload_gb"), told, fix, notice=True)
-        for one in missing:
-            told = f"whether it fits cannot be judged in full: {one.told}"
+        for part in missing:
+            told = f"whether it fits cannot be judged in full: {part.clause}"
             fix = "Leave room for it, such as by a lower --gpu-memory-utilization, and measure a start."
-            self._not_judged(ENV if one.dest.isupper() else self._place_of(one.dest), told, fix)
+            self._not_judged(ENV if part.dest.isupper() else self._place_of(part.dest), told, fix)
         if place.device.family != "cpu" and (over := beyond_limit(self.parsed, model.facts, self.server.spec)):
             dest, told = over
             self._not_judged(self._place_of(dest), told, "Raise the container's memory, or offload less.")

@@ -20,7 +20,7 @@ _NAMED_BY_TYPE: tuple[Family, ...] = (
     *(hybrids.granitemoehybrid, hybrids.lfm2, hybrids.lfm2_moe, llama.cohere, llama.cohere2, llama.exaone4),
     *(llama.glm, llama.gpt_oss, llama.laguna, llama.minicpm, llama.minimax_m2, llama.mixtral, llama.molmo),
     *(llama.olmo, llama.olmo2, llama.olmo3, llama.olmoe, llama.phi3, llama.phimoe, llama.seed_oss),
-    *(llama.stablelm, mamba.falcon_h1, mamba.jamba, mamba.mamba2, mamba.nemotron_h, mamba.zamba2),
+    *(llama.stablelm, mamba.falcon_h1, mamba.mamba2, mamba.nemotron_h),
     *(qwen.qwen2_moe, qwen.qwen3_next, two_matrices.apertus, two_matrices.arcee, two_matrices.falcon),
     *(two_matrices.nemotron, two_matrices.opt, two_matrices.starcoder2),
 )
@@ -32,7 +32,6 @@ FAMILIES: dict[str, Family] = {
     "ernie4_5": llama.ernie,
     "ernie4_5_moe": llama.ernie_moe,
     **dict.fromkeys(("exaone", "granite", "llama", "smollm3"), llama.llama),
-    **dict.fromkeys(("falcon_mamba", "mamba"), mamba.mamba),
     "gemma3_text": gemma.gemma3,
     "gemma3n_text": gemma.gemma3n,
     **dict.fromkeys(("gemma4_text", "gemma4_unified_text"), gemma.gemma4),

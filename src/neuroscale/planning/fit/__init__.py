@@ -4,7 +4,6 @@ from neuroscale.planning.fit.command_changes import Around, choices
 from neuroscale.planning.fit.device import Device, device
 from neuroscale.planning.fit.drafts import draft_method, with_draft
 from neuroscale.planning.fit.engine import fit
-from neuroscale.planning.fit.kv_cache import PagesDiffer
 from neuroscale.planning.fit.result import Choice, Fit, Resolved
 from neuroscale.planning.fit.versions import PINNED
 from neuroscale.planning.fit.weights import uncounted
@@ -15,7 +14,6 @@ __all__ = [
     "Choice",
     "Device",
     "Fit",
-    "PagesDiffer",
     "Resolved",
     "choices",
     "device",

@@ -26,8 +26,6 @@ VIDEO_TOKENS = LARGEST_ITEM["gemma4"]
 
 _LARGE_CARD_GIB = 70.0  # from that memory on, 8,192 tokens a step and 1,024 requests, but not on an A100
 
-_UNCHUNKED = 32768  # up to a context of so many tokens, the first engine computes a prompt in one step
-
 
 def resolve(
     facts: ModelFacts, device: Device, arguments: EngineArguments, does: Behaviour, asked_sequences: int | None = None
@@ -41,8 +39,6 @@ def resolve(
         tokens, sequences = 2 * tokens, 2 * sequences
     sequences = asked_sequences or sequences
     if asked_tokens is None:
-        if does.engine == "v0" and length <= _UNCHUNKED:
-            tokens = max(length, 2048)
         if arguments.enable_chunked_prefill is False:
             tokens = max(length, tokens)  # a prompt is one step
         if does.image_in_one_step and looks_both_ways(facts, arguments):
@@ -91,7 +87,7 @@ def _batch(device: Device, arguments: EngineArguments, does: Behaviour) -> tuple
         return 16384, 1024
     if memory >= _LARGE_CARD_GIB and "a100" not in f"{device.name} {device.title}".lower():
         return 8192, 1024
-    return (512, 256) if does.engine == "v0" else (2048, 256)
+    return 2048, 256
 
 
 def looks_both_ways(facts: ModelFacts, arguments: EngineArguments) -> bool:

@@ -104,6 +104,7 @@ class Fit:
     # The sentences on what vLLM refuses with any memory, or on what does not fit outside its share.
     against: tuple[str, ...]
     reasons: tuple[str, ...]
+    unjudged: str  # why the start is not judged, as a clause; "" for one that is
     # The cache's blocks on that rank (None: the layers' pages cannot be made one size).
     pool: Pool | None = field(repr=False)
     choices: tuple[Choice, ...] = field(default=())

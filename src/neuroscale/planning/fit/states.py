@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from neuroscale.models.cache_bytes import bytes_per_token, state_bytes
-from neuroscale.models.facts import CacheLayers, ModelFacts, StateLayers
+from neuroscale.models.facts import ModelFacts, StateLayers
 from neuroscale.planning.fit.device import Device, served_dtype
 from neuroscale.planning.fit.weights import predicts
 from neuroscale.vllm.engine_arguments import EngineArguments
@@ -75,21 +75,10 @@ def block_of_states(
     latent = any(layers.kind == "latent" for layers in facts.cache)
     kernel = _CPU_KERNEL if device.family == "cpu" else _KERNEL
     step = max(kernel, block, _LATENT_KERNEL if latent else 0)
-    token = max(token_bytes(facts, layers, cache_dtype, arguments) for layers in facts.cache)
+    token = max(bytes_per_token(layers, cache_dtype, ranks=arguments.tensor_parallel_size) for layers in facts.cache)
     largest = max(state.page_bytes for state in states)
     aligned = step * math.ceil(largest / (step * token))
     return max(block, kernel * math.ceil(aligned / kernel))
-
-
-def token_bytes(facts: ModelFacts, layers: CacheLayers, dtype: str, arguments: EngineArguments) -> int:
-    """Bytes of a token in the cache of one layer, on a rank; `dtype`: the dtype of keys and values."""
-    return bytes_per_token(
-        layers,
-        dtype,
-        ranks=arguments.tensor_parallel_size,
-        model_dtype=served_dtype(facts, arguments),
-        model_layers=facts.num_layers,
-    )
 
 
 def _page(facts: ModelFacts, kind: StateLayers, device: Device, arguments: EngineArguments) -> int:

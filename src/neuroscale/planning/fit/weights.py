@@ -159,8 +159,8 @@ def _adapters(facts: ModelFacts, arguments: EngineArguments) -> int:
 def predicts(arguments: EngineArguments) -> bool:
     """Whether vLLM loads the layers of multi-token prediction in the model's own files: the command names their method,
     or names the model itself as the draft model."""
-    said = arguments.speculative
-    return said is not None and ("mtp" in said or said == arguments.model)
+    method = arguments.speculative
+    return method is not None and ("mtp" in method or method == arguments.model)
 
 
 _NO_PREDICTING = Unplanned(
@@ -218,11 +218,10 @@ def _part(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments) -> floa
         groups = [state.groups for state in facts.states if state.groups]
         return 1.0 / ranks if all(count % ranks == 0 for count in groups) else 1.0 / min(groups)
     if tensor.sharding == "experts":
-        # Ranks of data and context parallelism share the experts, too.
-        ranks *= arguments.data_parallel_size * arguments.prefill_context_parallel_size
+        ranks *= arguments.data_parallel_size  # whose ranks share the experts, too
         if arguments.enable_expert_parallel and facts.experts:
             # Ranks hold whole experts: if the ranks do not divide them, the first ranks hold one more.
-            return math.ceil((facts.experts + arguments.redundant_experts) / ranks) / facts.experts
+            return math.ceil(facts.experts / ranks) / facts.experts
         return max(1.0 / ranks, _NARROWEST.get(facts.model_type, 0) / facts.moe_intermediate_size)
     if tensor.sharding == "kv_heads":
         heads = _kv_heads(facts, tensor)
