@@ -86,15 +86,6 @@ def test_falcon_h1_keeps_both_in_each_layer() -> None:
     assert (falcon.num_layers, falcon.states[0].layers, falcon.cache[0].layers) == (4, 4, 4)
 
 
-def test_lfm2_keeps_what_its_convolutions_look_back_at_and_nothing_else() -> None:
-    (state,) = read(TINY["lfm2"]).states
-    assert (state.kind, state_bytes(state), state_bytes(state, ranks=4)) == (
-        "short_conv",
-        128 * 2 * 2,
-        128 * 2 * 2 // 4,
-    )
-
-
 def test_granite_4_without_states_is_no_hybrid() -> None:
     facts = read(TINY["granite_hybrid"], layer_types=["attention"] * 4, num_local_experts=0)
     assert (facts.states, facts.kind, "recurrent" in facts.weight_bytes) == ((), "dense", False)
@@ -110,8 +101,6 @@ def test_granite_4_without_states_is_no_hybrid() -> None:
         ("qwen3_5", {"mamba_ssm_dtype": "int8"}, "float32"),
         ("qwen3_5", {"layer_types": ["sliding_attention"] * 8}, "sliding_attention"),
         ("qwen3_next", {"layer_types": ["full_attention"]}, "names 1 layers of 4"),
-        ("lfm2", {"full_attn_idxs": None}, "which layers have attention"),
-        ("lfm2_moe", {"layer_types": ["mamba"] * 4}, "mamba"),
         ("granite_hybrid", {"layer_types": None}, "kind of each of the 4 layers"),
         ("granite_hybrid", {"layer_types": ["rwkv"] * 4}, "rwkv"),
     ],

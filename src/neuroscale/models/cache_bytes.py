@@ -24,9 +24,7 @@ def state_bytes(
     dtype). `speculative_tokens`: the guessed tokens that a step checks; the convolution keeps their inputs, too."""
     if recurrent_dtype == "auto":
         recurrent_dtype = kind.dtype or dtype
-    # LFM2's layers keep the inputs of guessed tokens, and vLLM makes their pages without (models/lfm2.py).
-    guessed = 0 if kind.kind == "short_conv" else speculative_tokens
-    looked_back = kind.kernel - 1 + guessed
+    looked_back = kind.kernel - 1 + speculative_tokens
     channels = kind.channels + 2 * kind.group_width * groups_on_all(kind, ranks)
     matrices = kind.heads // ranks * kind.rows * kind.columns
     return channels // ranks * looked_back * DTYPE_BYTES[dtype] + matrices * DTYPE_BYTES[recurrent_dtype]

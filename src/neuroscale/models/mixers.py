@@ -198,30 +198,6 @@ class Mamba2:
 
 
 @dataclass(frozen=True)
-class ShortConv:
-    """A gated convolution of `channels` values over `kernel` tokens, without any other state (LFM2)."""
-
-    channels: int
-    kernel: int
-    bias: bool = False
-
-    def weights(self, out: Weights, at: str, hidden: int) -> None:
-        """Add them below `at`, such as `model.layers.0.`."""
-        at = f"{at}conv."
-        out.linear(f"{at}in_proj", "recurrent", (hidden, 3 * self.channels), "split", bias=self.bias)
-        out.add(f"{at}conv.weight", "recurrent", (self.channels, 1, self.kernel), "split")
-        if self.bias:
-            out.add(f"{at}conv.bias", "recurrent", (self.channels,), "split")
-        out.linear(
-            f"{at}out_proj", "recurrent", (self.channels, hidden), "split", bias=self.bias, bias_sharding="replicated"
-        )
-
-    def state(self) -> StateLayers:
-        """The state of this layer."""
-        return StateLayers("short_conv", 1, 0, 0, 0, self.channels, self.kernel)
-
-
-@dataclass(frozen=True)
 class KimiDelta:
     """Kimi delta attention: `heads` matrices of `head_dim` x `head_dim` values, which vLLM keeps in float32."""
 
@@ -252,4 +228,4 @@ class KimiDelta:
         )
 
 
-Mixer = GatedDelta | KimiDelta | Mamba2 | ShortConv
+Mixer = GatedDelta | KimiDelta | Mamba2

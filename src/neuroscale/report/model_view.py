@@ -32,7 +32,6 @@ _STATES = {
     "mamba2": "Mamba-2",
     "gated_delta": "gated delta rule",
     "kimi_delta": "Kimi delta attention",
-    "short_conv": "short convolution",
 }
 
 

@@ -17,11 +17,11 @@ __all__ = ["FAMILIES", "Decoder", "Family", "estimated"]
 
 _NAMED_BY_TYPE: tuple[Family, ...] = (
     *(deepseek.deepseek_v4, deepseek.glm4_moe_lite, deepseek.kimi_linear, gemma.gemma, gemma.gemma2),
-    *(hybrids.granitemoehybrid, hybrids.lfm2, hybrids.lfm2_moe, llama.cohere, llama.cohere2, llama.exaone4),
+    *(hybrids.granitemoehybrid, llama.cohere, llama.cohere2, llama.exaone4),
     *(llama.glm, llama.gpt_oss, llama.laguna, llama.minicpm, llama.minimax_m2, llama.mixtral, llama.molmo),
     *(llama.olmo, llama.olmo2, llama.olmo3, llama.olmoe, llama.phi3, llama.phimoe, llama.seed_oss),
     *(llama.stablelm, mamba.falcon_h1, mamba.mamba2, mamba.nemotron_h),
-    *(qwen.qwen2_moe, qwen.qwen3_next, two_matrices.apertus, two_matrices.arcee, two_matrices.falcon),
+    *(qwen.qwen2_moe, qwen.qwen3_next, two_matrices.apertus, two_matrices.arcee),
     *(two_matrices.nemotron, two_matrices.opt, two_matrices.starcoder2),
 )
 """Families of one model type, whose name their function has."""
