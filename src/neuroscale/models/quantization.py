@@ -9,20 +9,19 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal
 
 from neuroscale.models.config_keys import Keys
 from neuroscale.models.facts import Quantization
-from neuroscale.models.module_patterns import WILD, Patterns
+from neuroscale.models.module_patterns import Patterns
 from neuroscale.models.weights import Weight
 
 _MOST_PATTERNS = 100_000
 _NUMBER = re.compile(r"[0-9]|\\d")
-_Naming = tuple[int | str, ...]
-"""A list of patterns, and the parts of a pattern in it, with an empty one for the number of a layer."""
+_OF_LAYER = re.compile(r"((?:.*\.)?layers\.)([0-9]+\*?)((?:\..*)?)")
+"""A pattern that names one layer: what stands before and behind its number."""
 
 
 @dataclass(frozen=True)
@@ -48,34 +47,24 @@ class Scheme:
     facts: Quantization | None = None  # the quantisation of most of the weights
 
     def groups(self, numbers: Sequence[int]) -> list[list[int]]:
-        """The numbers of similar layers in groups, of which each pattern names all layers or none. Patterns name a
-        layer by a part of their own (`layers.3.mlp`) or by a last part (`layers.3*`: 3 and 30 to 39). After any other
-        pattern with digits, such as an expression, each layer is a group of its own."""
-        if self._naming is None:
-            return [[number] for number in numbers]
-        found: dict[frozenset[_Naming], list[int]] = {}
-        for number in numbers:
-            beginnings = [f"{number}"[:length] for length in range(1, len(f"{number}") + 1)]
-            texts = (f"{number}", *(f"{beginning}*" for beginning in beginnings))
-            found.setdefault(frozenset(one for text in texts for one in self._naming.get(text, ())), []).append(number)
-        return list(found.values())
-
-    @cached_property
-    def _naming(self) -> Mapping[str, list[_Naming]] | None:
-        """By number, or a beginning of numbers and a star, the patterns with it as a part; None if it is not known."""
-        found: dict[str, list[_Naming]] = defaultdict(list)
-        lists = [self.ignored, *(rule.targets for rule in self.rules if rule.targets)]
-        for which, names in enumerate(lists):
+        """The numbers of similar layers in groups, of which each pattern names all layers or none. A pattern names a
+        layer by a part of its own (`layers.3.mlp`) or by a last part (`layers.3*`: 3 and 30 to 39). After any other
+        pattern with digits, each layer is a group."""
+        naming: dict[str, set[tuple[int, str, str]]] = defaultdict(set)
+        for which, names in enumerate((self.ignored, *(rule.targets for rule in self.rules if rule.targets))):
             for pattern in filter(_NUMBER.search, names.all):
-                if pattern.startswith("re:"):
-                    return None
-                parts = pattern.split(".")
-                for at, part in enumerate(parts):
-                    if part.isdecimal() or (part[-1:] == "*" and part[:-1].isdecimal() and at == len(parts) - 1):
-                        found[part].append((which, *parts[:at], "", *parts[at + 1 :]))
-                    elif _NUMBER.search(part) and WILD.search(part):
-                        return None
-        return found
+                found = _OF_LAYER.fullmatch(pattern)
+                if found is None or pattern.startswith("re:"):
+                    return [[number] for number in numbers]
+                naming[found[2]].add((which, found[1], found[3]))
+        groups: dict[frozenset[tuple[int, str, str]], list[int]] = defaultdict(list)
+        for number in numbers:
+            text = f"{number}"
+            names_it = (
+                naming[spelled] for spelled in (text, *(f"{text[:length]}*" for length in range(1, len(text) + 1)))
+            )
+            groups[frozenset().union(*names_it)].append(number)
+        return list(groups.values())
 
     def of(self, weight: Weight) -> Quantization | None:
         """The quantisation of a weight; None if it keeps the model's dtype."""
