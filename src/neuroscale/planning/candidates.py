@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
 from typing import Literal
@@ -23,9 +23,10 @@ from neuroscale.planning.fit.versions import number
 from neuroscale.planning.override_shortfalls import too_short
 from neuroscale.planning.plan import Memory, Replicas, Resources, Speed
 from neuroscale.planning.price import PodPrice, pod_price
-from neuroscale.planning.replica_memory import WeightsBasis, speed
+from neuroscale.planning.replica_memory import Server, WeightsBasis, speed
 from neuroscale.planning.vllm_flags import model_source
 from neuroscale.request.service_request import Request
+from neuroscale.vllm.engine_arguments import EngineArguments
 
 
 def batched_tokens(model: ModelEntry, accelerator: Accelerator) -> int:
@@ -122,9 +123,7 @@ class Candidate:
     accelerator: Accelerator
     count: int
     runtime: RuntimeEntry
-    kv_cache_dtype: str
-    utilization: float | None
-    batched_tokens: int
+    arguments: EngineArguments  # those that the plan writes
     memory: Memory
     band_gib: float  # how far the estimate of the free memory may be off, in GiB
     weights_basis: WeightsBasis
@@ -168,7 +167,7 @@ class Candidate:
             self.count * self.replicas.min,
             self.accelerator.name,
             self.count,
-            self.kv_cache_dtype != "auto",
+            self.arguments.kv_cache_dtype != "auto",
         )
 
     @property
@@ -203,22 +202,23 @@ def judge_candidate(
     case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: int, kv_cache_dtype: str
 ) -> Candidate:
     """One candidate with its numbers and every reason against it."""
-    model, request = case.model, case.request
+    model, request, where = case.model, case.request, device(accelerator)
     forced = case.overrides.get("gpu_memory_utilization")
     utilization = forced if isinstance(forced, float) else runtime.memory_utilization
     if utilization is not None and not isinstance(forced, float):
-        utilization = min(utilization, device(accelerator).free_share)
+        utilization = min(utilization, where.free_share)
     tokens = batched_tokens(model, accelerator)
-    server = replica_memory.server(
-        case.facts,
-        accelerator,
-        runtime,
-        count=count,
-        kv_cache_dtype=kv_cache_dtype,
+    arguments = EngineArguments(
+        model=case.facts.name,
+        tensor_parallel_size=count,
+        enable_expert_parallel=case.facts.experts > 0 and count > 1,
         max_model_len=case.max_model_len,
-        batched_tokens=tokens,
-        utilization=utilization,
+        max_num_batched_tokens=tokens,
+        gpu_memory_utilization=utilization,
+        kv_cache_dtype=kv_cache_dtype,
+        enforce_eager="--enforce-eager" in runtime.args,
     )
+    server = Server(case.facts, where, arguments, runtime.version, whole_gib=runtime.family == "cpu")
     forced_sequences = case.overrides.get("max_num_seqs")
     most = forced_sequences if isinstance(forced_sequences, int) else None
     ceiling = MOST_SEQUENCES if most is None else most
@@ -264,9 +264,7 @@ def judge_candidate(
         accelerator=accelerator,
         count=count,
         runtime=runtime,
-        kv_cache_dtype=kv_cache_dtype,
-        utilization=utilization,
-        batched_tokens=tokens,
+        arguments=replace(arguments, max_num_seqs=at_once),
         memory=needed,
         band_gib=band,
         weights_basis=replica_memory.weights(model).basis,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from neuroscale.catalog import Accelerator, Catalog, ModelEntry, RuntimeEntry
+from neuroscale.catalog import Accelerator, Catalog, ModelEntry
 from neuroscale.catalog.model_lookup import load_model
 from neuroscale.core.units import GIB
 from neuroscale.models.facts import CacheLayers, ModelFacts
@@ -53,7 +53,9 @@ class Server:
         requests = max(at_once, 1)
         if requests not in self._ranks:
             like = next(iter(self._ranks.values()), None)
-            arguments = replace(self.arguments, max_num_seqs=requests)
+            # A CPU has no utilisation: vLLM may use all the memory of its pod.
+            share = self.arguments.gpu_memory_utilization or 1.0
+            arguments = replace(self.arguments, max_num_seqs=requests, gpu_memory_utilization=share)
             self._ranks[requests] = assemble(self.facts, self.device, arguments, self.version, like)
         return self._ranks[requests]
 
@@ -145,32 +147,6 @@ def served_facts(model: ModelEntry) -> ModelFacts:
     size = weights(model)
     facts = replace(model.facts, multimodal=model.serving.multimodal)
     return facts if size.basis == "config" else measured(facts, size.gib, loaded=size.basis == "measured")
-
-
-def server(
-    facts: ModelFacts,
-    accelerator: Accelerator,
-    runtime: RuntimeEntry,
-    *,
-    count: int,
-    kv_cache_dtype: str,
-    max_model_len: int,
-    batched_tokens: int,
-    utilization: float | None,
-) -> Server:
-    """One replica on `count` accelerators, with the arguments that planning/vllm_flags.py writes."""
-    arguments = EngineArguments(
-        model=facts.name,
-        tensor_parallel_size=count,
-        enable_expert_parallel=facts.experts > 0 and count > 1,
-        max_model_len=max_model_len,
-        max_num_batched_tokens=batched_tokens,
-        # A CPU has no utilisation: vLLM may use all the memory of its pod.
-        gpu_memory_utilization=1.0 if utilization is None else utilization,
-        kv_cache_dtype=kv_cache_dtype,
-        enforce_eager="--enforce-eager" in runtime.args,
-    )
-    return Server(facts, device(accelerator), arguments, runtime.version, whole_gib=runtime.family == "cpu")
 
 
 def close(accelerator: Accelerator, needed: Memory, band_gib: float) -> str:
