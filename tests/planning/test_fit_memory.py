@@ -387,8 +387,22 @@ def test_ranks_that_share_a_context_hold_the_more_of_it() -> None:
     before, after = fit(facts, H100, alone), fit(facts, H100, replace(alone, decode_context_parallel_size=8))
     assert after.request_gib == pytest.approx(before.request_gib / 8)
     assert after.kv_cache_tokens == pytest.approx(8 * before.kv_cache_tokens, rel=0.001)
-    windows = fit(gpt_oss_20b(), H100, EngineArguments(tensor_parallel_size=8, decode_context_parallel_size=2))
-    assert "cannot share the windows" in windows.against[0]
+
+
+@pytest.mark.parametrize(
+    ("facts", "ranks", "shards", "why"),
+    [
+        (deepseek_v2_lite(), 4, 3, "does not divide the 4 ranks"),
+        (llama_8b(), 8, 2, "needs 2 ranks of tensor parallelism for each of the 8 KV heads"),
+        (gpt_oss_20b(), 8, 2, "cannot share the windows"),
+        (llama_8b(), 16, 2, ""),
+        (deepseek_v2_lite(), 4, 4, ""),
+    ],
+)
+def test_a_context_is_shared_only_as_vllm_can(facts: ModelFacts, ranks: int, shards: int, why: str) -> None:
+    arguments = EngineArguments(tensor_parallel_size=ranks, decode_context_parallel_size=shards, max_model_len=4096)
+    against = fit(facts, H100, arguments).against
+    assert why in against[0] if why else not against
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ from neuroscale.vllm.engine_arguments import EngineArguments, with_variables
 
 _TOLD_BY_FIT = (
     *("no-model", "attention-heads", "kv-heads", "data-parallelism", "context-length", "batched-tokens"),
-    "hf-overrides",
+    *("hf-overrides", "context-parallelism"),
 )
 """Faults that `fit` words itself; another option names the model."""
 

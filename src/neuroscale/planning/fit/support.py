@@ -141,10 +141,21 @@ def too_long(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) 
 
 
 def _shared_context(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> list[str]:
-    """The reason why ranks cannot share the tokens of a context. The rules of vllm/ say which numbers of ranks can."""
-    shards = arguments.decode_context_parallel_size
+    """The conditions of --decode-context-parallel-size that the ranks do not meet."""
+    shards, ranks, heads = arguments.decode_context_parallel_size, arguments.tensor_parallel_size, facts.kv_heads
+    if shards <= 1:
+        return []
+    named = f"--decode-context-parallel-size={shards}"
     windows = resolved.hybrid and any(layers.window is not None for layers in facts.cache)
     kept = "compressed tokens" if is_compressed(facts) else "states" if facts.states else "windows" if windows else ""
-    if shards <= 1 or not kept:
-        return []
-    return [f"--decode-context-parallel-size={shards} cannot share the {kept} that layers of {facts.name} keep."]
+    reasons = [f"{named} does not divide the {ranks} ranks of tensor parallelism."] if ranks % shards else []
+    if kept:
+        reasons.append(f"{named} cannot share the {kept} that layers of {facts.name} keep.")
+    if any(not layers.on_every_rank for layers in facts.cache) and (
+        shards * heads > ranks or facts.heads // heads % shards
+    ):
+        reasons.append(
+            f"{named} needs {shards} ranks of tensor parallelism for each of the {heads} KV heads of {facts.name}, and "
+            f"must divide the {facts.heads // heads} heads that read one."
+        )
+    return reasons
