@@ -405,19 +405,14 @@ def test_a_context_is_shared_only_as_vllm_can(facts: ModelFacts, ranks: int, sha
     assert why in against[0] if why else not against
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        {"prefill_context_parallel_size": 2},
-        {"kv_cache_dtype": "turboquant_4bit_nc"},
-        {"kv_cache_dtype": "int8_per_token_head"},
-    ],
-)
-def test_a_cache_whose_size_is_not_known_is_not_judged(words: dict[str, Any]) -> None:
-    arguments = engine_arguments({"tensor_parallel_size": 8, "max_model_len": 4096, **words})
-    result = fit(deepseek_v2_lite(), H100, arguments)
-    assert f"--{next(iter(words)).replace('_', '-')}" in result.unjudged
+@pytest.mark.parametrize("dtype", ["turboquant_4bit_nc", "int8_per_token_head"])
+def test_a_cache_whose_size_is_not_known_is_not_judged_but_weights_are(dtype: str) -> None:
+    arguments = engine_arguments({"max_model_len": 4096, "kv_cache_dtype": dtype})
+    result = fit(llama_8b(), H100, arguments)
+    assert dtype in result.unjudged
     assert (result.verdict, result.confidence) == ("tight", "low")
+    too_large = fit(llama_8b(), replace(H100, memory_gib=12.0), arguments)
+    assert (too_large.verdict, too_large.unjudged) == ("refused", "")
 
 
 @pytest.mark.parametrize(

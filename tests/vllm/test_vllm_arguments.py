@@ -486,12 +486,9 @@ def test_what_decides_about_memory_is_carried_to_the_planner() -> None:
     read = parse_arguments(words, VERSION).arguments
     assert (read.enable_lora, read.max_loras, read.max_lora_rank) == (True, 8, 128)
     assert (read.enable_chunked_prefill, read.num_gpu_blocks_override) == (False, 100)
-    assert (read.decode_context_parallel_size, read.ranks) == (8, 1)
+    assert (read.decode_context_parallel_size, read.prefill_context_parallel_size, read.ranks) == (8, 2, 2)
     assert (read.performance_mode, read.mm_encoder_tp_mode) == ("throughput", "data")
-    assert {part.dest: part.decides for part in read.unplanned} == {
-        "prefill_context_parallel_size": True,
-        "enable_eplb": False,
-    }
+    assert {part.dest for part in read.unplanned} == {"enable_eplb"}
     fewer = parse_arguments([*words, "--lora-target-modules=q_proj"], VERSION).arguments
     assert not fewer.enable_lora
     assert "lora_target_modules" in {one.dest for one in fewer.unplanned}

@@ -88,7 +88,7 @@ def answer(question: Question, catalog: Catalog) -> Fit:
     remarks += unread_draft
     result = fit(facts, where, arguments, version=question.vllm_version)
     if result.unjudged:
-        part = next((part for part in arguments.unplanned if part.decides), None)
+        part = next((part for part in arguments.unplanned if part.of_cache), None)
         option, fix = ("--vllm-args", "Leave it out.") if part else ("--vllm-version", "Name a later release.")
         raise InputError(Problem(option, "", f"is not judged: {result.unjudged}", fix))
     if problems:

@@ -20,7 +20,7 @@ class Unplanned:
 
     dest: str
     what: str
-    decides: bool = False  # without it, nobody knows whether the start fits
+    of_cache: bool = False  # without it, nobody knows whether weights that fit leave room for the cache
 
     @property
     def clause(self) -> str:
@@ -106,9 +106,7 @@ def _found(values: Mapping[str, Any]) -> Iterator[Unplanned]:
     yield from _guessing(values)
     dtype = str(values.get("kv_cache_dtype") or "")
     if dtype.startswith(("turboquant", "ultraquant")) or dtype.endswith(("_ds_mla", "_per_token_head")):
-        yield Unplanned("kv_cache_dtype", f"the size of a cache of the kind {dtype}", decides=True)
-    if values.get("prefill_context_parallel_size", 1) != 1:
-        yield Unplanned("prefill_context_parallel_size", "which rank computes which tokens of a prompt", decides=True)
+        yield Unplanned("kv_cache_dtype", f"the size of a cache of the kind {dtype}", of_cache=True)
     for dest, told, what in _ARGUMENTS:
         if told(values.get(dest)):
             yield Unplanned(dest, what)
@@ -154,6 +152,7 @@ class EngineArguments:
     enable_chunked_prefill: bool | None = None
     num_gpu_blocks_override: int | None = None
     decode_context_parallel_size: int = 1
+    prefill_context_parallel_size: int = 1
     performance_mode: Literal["balanced", "interactivity", "throughput"] = "balanced"
     mm_encoder_tp_mode: Literal["weights", "data"] = "weights"
     enable_lora: bool = False
@@ -169,7 +168,8 @@ class EngineArguments:
     @property
     def ranks(self) -> int:
         """The ranks of all replicas together, each on an accelerator of its own."""
-        return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
+        stages = self.pipeline_parallel_size * self.prefill_context_parallel_size
+        return self.tensor_parallel_size * stages * self.data_parallel_size
 
     def in_range(self) -> EngineArguments:
         """The arguments without numbers that vLLM refuses as too small, so that the rest can be planned."""
@@ -185,7 +185,7 @@ class EngineArguments:
 _FROM_1 = (
     *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "max_num_seqs"),
     *("max_num_batched_tokens", "kv_cache_memory_bytes", "block_size", "num_gpu_blocks_override"),
-    "decode_context_parallel_size",
+    *("decode_context_parallel_size", "prefill_context_parallel_size"),
 )
 
 

@@ -270,7 +270,7 @@ class _Judgement:
         missing = uncounted(model.facts, arguments)
         size = self._place_of("max_model_len", "gpu_memory_utilization", "model")
         if result.unjudged:
-            if not any(part.decides for part in missing):  # which a notice of its own says
+            if not any(part.of_cache for part in missing):  # which a notice of its own says
                 told = f"whether it fits cannot be judged: {result.unjudged}"
                 self._not_judged(("image",), told, "Pin a later release.")
         elif result.verdict == "refused":

@@ -54,7 +54,9 @@ def unjudged(rank: Rank) -> str:
     ):
         if has and number(version) < since:
             return f"how vLLM {version} serves a model {what} is not known here"
-    return next((part.clause for part in rank.arguments.unplanned if part.decides), "")
+    if rank.weights.total >= rank.usable:
+        return ""  # whatever the cache takes
+    return next((part.clause for part in rank.arguments.unplanned if part.of_cache), "")
 
 
 def doubts(rank: Rank) -> tuple[Doubt, ...]:
@@ -142,8 +144,8 @@ def _unknown(rank: Rank) -> Iterator[str]:
         yield f"nobody knows whether vLLM has kernels for {facts.name} on {device.title}"
     if is_compressed(facts):
         yield f"nobody measured what kernels for the compressed tokens of {facts.name} take"
-    yield from (part.clause for part in rank.arguments.unplanned if not part.decides)
-    if not_judged := unjudged(rank):
+    yield from (part.clause for part in rank.arguments.unplanned)
+    if (not_judged := unjudged(rank)) and not any(part.of_cache for part in rank.arguments.unplanned):
         yield not_judged
     elif number(version) > number(PINNED):
         yield f"vLLM {version} is newer than {PINNED}, the newest release whose source was read"

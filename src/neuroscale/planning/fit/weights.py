@@ -218,7 +218,8 @@ def _part(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments) -> floa
         groups = [state.groups for state in facts.states if state.groups]
         return 1.0 / ranks if all(count % ranks == 0 for count in groups) else 1.0 / min(groups)
     if tensor.sharding == "experts":
-        ranks *= arguments.data_parallel_size  # whose ranks share the experts, too
+        # Ranks of data and context parallelism share the experts, too.
+        ranks *= arguments.data_parallel_size * arguments.prefill_context_parallel_size
         if arguments.enable_expert_parallel and facts.experts:
             # Ranks hold whole experts: if the ranks do not divide them, the first ranks hold one more.
             return math.ceil(facts.experts / ranks) / facts.experts
