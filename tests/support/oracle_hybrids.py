@@ -293,51 +293,6 @@ FULL: dict[str, Config] = {
         "tie_word_embeddings": True,
     },
 }
-BUILT: dict[str, Config] = {
-    "Kimi-Linear-48B-A3B": {
-        "architectures": ["KimiLinearForCausalLM"],
-        "model_type": "kimi_linear",
-        "vocab_size": 163840,
-        "dtype": "bfloat16",
-        "hidden_size": 2304,
-        "head_dim": 72,
-        "intermediate_size": 9216,
-        "num_hidden_layers": 27,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 32,
-        "hidden_act": "silu",
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0,
-        "kv_lora_rank": 512,
-        "q_lora_rank": None,
-        "qk_nope_head_dim": 128,
-        "qk_rope_head_dim": 64,
-        "v_head_dim": 128,
-        "mla_use_nope": True,
-        "moe_intermediate_size": 1024,
-        "moe_renormalize": True,
-        "moe_router_activation_func": "sigmoid",
-        "num_experts": 256,
-        "num_experts_per_token": 8,
-        "num_shared_experts": 1,
-        "first_k_dense_replace": 1,
-        "moe_layer_freq": 1,
-        "use_grouped_topk": True,
-        "num_expert_group": 1,
-        "topk_group": 1,
-        "linear_attn_config": {
-            "full_attn_layers": [4, 8, 12, 16, 20, 24, 27],
-            "head_dim": 128,
-            "kda_layers": [layer for layer in range(1, 27) if layer % 4],
-            "num_heads": 32,
-            "short_conv_kernel_size": 4,
-        },
-        "num_nextn_predict_layers": 0,
-        "tie_word_embeddings": False,
-        "model_max_length": 1048576,
-    },
-}
-"""Models that the CPU cannot start and Transformers cannot build: vLLM's own code builds them."""
 
 
 def with_experts(config: Config) -> Config:

@@ -93,8 +93,8 @@ class CacheLayers:
         return self.kind in ("latent", "indexer", *COMPRESSED)
 
 
-StateKind = Literal["mamba2", "gated_delta", "kimi_delta"]
-"""Mamba-2's state space, or a gated delta rule (Qwen3-Next, Kimi-Linear)."""
+StateKind = Literal["mamba2", "gated_delta"]
+"""Mamba-2's state space, or a gated delta rule (Qwen3-Next, Qwen3.5)."""
 
 
 @dataclass(frozen=True)

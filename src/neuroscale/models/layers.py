@@ -121,7 +121,6 @@ class LatentAttention:
     # Chooses the tokens that the layer reads; without one, the layer reads all tokens, or those that an earlier layer's
     # indexer chose.
     indexer: Indexer | None = None
-    turned: bool = True  # false if queries and keys get no rotary embedding
 
     def weights(self, out: Weights, at: str, hidden: int) -> None:
         """Add them below `at`, such as `model.layers.0.`."""

@@ -197,35 +197,4 @@ class Mamba2:
         return StateLayers("mamba2", 1, *size, self.inner, self.kernel, *groups, self.dtype)
 
 
-@dataclass(frozen=True)
-class KimiDelta:
-    """Kimi delta attention: `heads` matrices of `head_dim` x `head_dim` values, which vLLM keeps in float32."""
-
-    heads: int
-    head_dim: int
-    kernel: int
-
-    def weights(self, out: Weights, at: str, hidden: int) -> None:
-        """Add them below `at`, such as `model.layers.0.`."""
-        at, values = f"{at}self_attn.", self.heads * self.head_dim
-        for name in ("q", "k", "v"):
-            out.linear(f"{at}{name}_proj", "recurrent", (hidden, values), "split")
-            out.add(f"{at}{name}_conv1d.weight", "recurrent", (values, 1, self.kernel), "split", full_precision=True)
-        out.linear(f"{at}b_proj", "recurrent", (hidden, self.heads), "split")
-        for name in ("f", "g"):
-            out.linear(f"{at}{name}_a_proj", "recurrent", (hidden, self.head_dim), "replicated")
-            out.linear(f"{at}{name}_b_proj", "recurrent", (self.head_dim, values), "split")
-        out.add(f"{at}A_log", "recurrent", (self.heads,), "split", full_precision=True)
-        out.add(f"{at}dt_bias", "recurrent", (values,), "split", full_precision=True)
-        out.add(f"{at}o_norm.weight", "norm", (self.head_dim,))
-        out.linear(f"{at}o_proj", "recurrent", (values, hidden), "split")
-
-    def state(self) -> StateLayers:
-        """The state of this layer."""
-        channels = 3 * self.heads * self.head_dim
-        return StateLayers(
-            "kimi_delta", 1, self.heads, self.head_dim, self.head_dim, channels, self.kernel, dtype="float32"
-        )
-
-
-Mixer = GatedDelta | KimiDelta | Mamba2
+Mixer = GatedDelta | Mamba2

@@ -31,7 +31,6 @@ _KINDS = {
 _STATES = {
     "mamba2": "Mamba-2",
     "gated_delta": "gated delta rule",
-    "kimi_delta": "Kimi delta attention",
 }
 
 

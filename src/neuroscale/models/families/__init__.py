@@ -16,7 +16,7 @@ from neuroscale.models.families.common import Decoder, Family, estimated
 __all__ = ["FAMILIES", "Decoder", "Family", "estimated"]
 
 _NAMED_BY_TYPE: tuple[Family, ...] = (
-    *(deepseek.deepseek_v4, deepseek.glm4_moe_lite, deepseek.kimi_linear, gemma.gemma, gemma.gemma2),
+    *(deepseek.deepseek_v4, deepseek.glm4_moe_lite, gemma.gemma, gemma.gemma2),
     *(hybrids.granitemoehybrid, llama.cohere, llama.cohere2, llama.exaone4),
     *(llama.glm, llama.gpt_oss, llama.laguna, llama.minicpm, llama.minimax_m2, llama.mixtral, llama.molmo),
     *(llama.olmo, llama.olmo2, llama.olmo3, llama.olmoe, llama.phi3, llama.phimoe, llama.seed_oss),
@@ -33,7 +33,6 @@ FAMILIES: dict[str, Family] = {
     "ernie4_5_moe": llama.ernie_moe,
     **dict.fromkeys(("exaone", "granite", "llama", "smollm3"), llama.llama),
     "gemma3_text": gemma.gemma3,
-    "gemma3n_text": gemma.gemma3n,
     **dict.fromkeys(("gemma4_text", "gemma4_unified_text"), gemma.gemma4),
     **dict.fromkeys(("glm4", "glm4v_text"), llama.glm4),
     **dict.fromkeys(("glm4_moe", "glm4v_moe_text"), llama.glm4_moe),

@@ -160,8 +160,7 @@ def unread_states(facts: ModelFacts, device: Device, version: str) -> bool:
     if device.family not in ("cuda", "cpu"):
         return True
     # Blocks beside latent attention, and what Mamba keeps of a prompt, changed after 0.23.
-    changed = has_indexer(facts) or any(layers.kind == "latent" for layers in facts.cache)
-    changed = changed or any(state.kind == "mamba2" for state in facts.states)
+    changed = has_indexer(facts) or any(state.kind == "mamba2" for state in facts.states)
     return number(version) < (number(PINNED) if changed else STATES)
 
 

@@ -17,7 +17,6 @@ from neuroscale.vllm.engine_arguments import EngineArguments
 
 _KERNEL = 16  # tokens of the smallest block that attention takes on accelerators
 _CPU_KERNEL = 32
-_LATENT_KERNEL = 128  # blocks beside states are multiples of this under multi-head latent attention
 
 _WITH_CHECKPOINT = frozenset({"mamba2"})
 """Kinds that keep a state at a block's end while a prompt goes on (`num_prefill_checkpoint_blocks`)."""
@@ -72,9 +71,8 @@ def block_of_states(
     the tokens of the block without states; `cache_dtype`: the dtype of keys and values."""
     if not states or not facts.cache:
         return block
-    latent = any(layers.kind == "latent" for layers in facts.cache)
     kernel = _CPU_KERNEL if device.family == "cpu" else _KERNEL
-    step = max(kernel, block, _LATENT_KERNEL if latent else 0)
+    step = max(kernel, block)
     token = max(bytes_per_token(layers, cache_dtype, ranks=arguments.tensor_parallel_size) for layers in facts.cache)
     largest = max(state.page_bytes for state in states)
     aligned = step * math.ceil(largest / (step * token))
@@ -84,8 +82,7 @@ def block_of_states(
 def _page(facts: ModelFacts, kind: StateLayers, device: Device, arguments: EngineArguments) -> int:
     dtype = served_dtype(facts, arguments)
     looked_back = dtype if arguments.mamba_cache_dtype == "auto" else arguments.mamba_cache_dtype
-    # Layers of Kimi-Linear do not read this argument (mamba/gdn/kimi_gdn_linear_attn.py).
-    recurrent = "auto" if kind.kind == "kimi_delta" else arguments.mamba_ssm_cache_dtype
+    recurrent = arguments.mamba_ssm_cache_dtype
     if device.family == "cpu" and recurrent == "auto" and kind.dtype is None:
         # True of processors with AVX-512 for bfloat16 (platforms/cpu.py); for others it never counts too little.
         recurrent = "float32"

@@ -114,8 +114,6 @@ def _states(facts: ModelFacts, arguments: EngineArguments) -> list[str]:
     for state in facts.states:
         if what := undivided(state, ranks):
             reasons.append(f"The {what} of {facts.name} cannot be split over {ranks} ranks.")
-    if arguments.mamba_ssm_cache_dtype == "float16" and any(state.kind == "kimi_delta" for state in facts.states):
-        reasons.append(f"--mamba-ssm-cache-dtype=float16 cannot serve {facts.name}, whose states are float32.")
     if facts.states and arguments.disable_hybrid_kv_cache_manager and facts.cache:
         reasons.append(
             f"--disable-hybrid-kv-cache-manager cannot serve {facts.name}: its states and its KV cache need that "

@@ -66,9 +66,6 @@ _MARLIN_INNER, _MARLIN_HIDDEN = 128, 256
 13.7 GiB of 12.8 in its files on an A100 and a GB10, gpt-oss-120b 65.9 of 60.8 on an H100 and 17.2 of 15.2 on each of
 four A100."""
 
-_NARROWEST: Mapping[str, int] = {"kimi_linear": 256}
-"""The least width of a rank's part of an expert, to which vLLM pads it (`KimiMoE` of models/kimi_k3/nvidia)."""
-
 _WHOLE = frozenset({"embedding", "lm_head", "router"})
 _ADAPTED = _WHOLE | {"attention", "recurrent", "dense_mlp", "shared_experts", "routed_experts"}
 """Groups with room for LoRA adapters (`get_supported_lora_modules` of lora/utils.py), and those of them whose adapters
@@ -223,7 +220,7 @@ def _part(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments) -> floa
         if arguments.enable_expert_parallel and facts.experts:
             # Ranks hold whole experts: if the ranks do not divide them, the first ranks hold one more.
             return math.ceil(facts.experts / ranks) / facts.experts
-        return max(1.0 / ranks, _NARROWEST.get(facts.model_type, 0) / facts.moe_intermediate_size)
+        return 1.0 / ranks
     if tensor.sharding == "kv_heads":
         heads = _kv_heads(facts, tensor)
         # Even if the keys serve as values, vLLM's matrix of queries, keys and values has a place for the values.
