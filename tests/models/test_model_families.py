@@ -56,6 +56,8 @@ def test_a_tower_of_which_a_file_says_nothing_is_missing() -> None:
         ({**LLAMA, "architectures": ["QWenLMHeadModel"], "model_type": "qwen"}, "model_type"),
         ({**LLAMA, "architectures": ["FalconForCausalLM"], "model_type": "falcon"}, "model_type"),
         ({**LLAMA, "architectures": ["JambaForCausalLM"], "model_type": "jamba"}, "model_type"),
+        ({**LLAMA, "architectures": ["KimiLinearForCausalLM"], "model_type": "kimi_linear"}, "model_type"),
+        ({**LLAMA, "architectures": ["Gemma3nForCausalLM"], "model_type": "gemma3n_text"}, "model_type"),
         ({**LLAMA, "architectures": ["Grok1ModelForCausalLM"], "model_type": "grok-1"}, "model_type"),
         ({**LLAMA, "architectures": ["HunYuanMoEV1ForCausalLM"], "model_type": "hunyuan_v1_moe"}, "model_type"),
         (

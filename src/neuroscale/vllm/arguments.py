@@ -82,11 +82,8 @@ def value_fix(argument: Argument) -> str:
     }.get(argument.type, "Correct it.")
 
 
-_NOTHING = "Remove it: vLLM has no such setting any more."
-
 REMOVED = {
     "--calculate-kv-scales": "Remove it: a checkpoint brings its scales, and without them they are 1.",
-    "--disable-async-output-proc": _NOTHING,
     "--disable-log-requests": "Remove it: requests are logged only with --enable-log-requests.",
     "--device": "Remove it: the image decides.",
     "--enable-reasoning": "Remove it: --reasoning-parser alone is enough.",
@@ -97,37 +94,21 @@ REMOVED = {
     "--guided-decoding-disable-any-whitespace": "Write --structured-outputs-config.disable_any_whitespace=true.",
     "--guided-decoding-disable-fallback": "Remove it: nothing else is tried where a backend cannot do it.",
     "--max-seq-len-to-capture": "Write --max-cudagraph-capture-size=NUMBER, which counts tokens.",
-    "--multi-step-stream-outputs": _NOTHING,
-    "--ngram-prompt-lookup-max": (
-        'Write --speculative-config \'{"method": "ngram", "prompt_lookup_max": NUMBER, ...}\'.'
-    ),
-    "--ngram-prompt-lookup-min": (
-        'Write --speculative-config \'{"method": "ngram", "prompt_lookup_min": NUMBER, ...}\'.'
-    ),
-    "--num-lookahead-slots": _NOTHING,
     "--num-scheduler-steps": "Remove it: --async-scheduling is the default where it works.",
-    "--num-speculative-tokens": "Write --speculative-config '{\"num_speculative_tokens\": NUMBER, ...}'.",
-    "--preemption-mode": _NOTHING,
     "--rope-scaling": "Write --hf-overrides '{\"rope_parameters\": {...}}'.",
     "--rope-theta": 'Write --hf-overrides \'{"rope_parameters": {"rope_theta": NUMBER, ...}}\'.',
-    "--scheduler-delay-factor": _NOTHING,
-    "--speculative-model": "Write --speculative-config '{\"model\": NAME, ...}'.",
     "--swap-space": "Remove it: nothing is swapped. --kv-offloading-size keeps KV cache in CPU memory.",
     "--task": "Write --runner pooling, and --convert embed, classify or reward; nothing for generation.",
-    "--tokenizer-pool-size": _NOTHING,
-    "--tokenizer-pool-type": _NOTHING,
-    "--use-v2-block-manager": _NOTHING,
     "--worker-use-ray": "Write --distributed-executor-backend=ray.",
 }
-"""What to write in place of a removed argument, by its spelling with dashes. An entry does not apply to a version whose
-snapshot still has the argument."""
+"""What to write in place of a removed argument, by its spelling with dashes; other old ones are unknown. An entry does
+not apply to a version whose snapshot still has the argument."""
 
 REMOVED_FLAGS = frozenset(
     {
-        *("--calculate-kv-scales", "--disable-async-output-proc", "--disable-log-requests", "--enable-reasoning"),
+        *("--calculate-kv-scales", "--disable-log-requests", "--enable-reasoning", "--worker-use-ray"),
         *("--guided-decoding-disable-additional-properties", "--guided-decoding-disable-any-whitespace"),
-        *("--guided-decoding-disable-fallback", "--multi-step-stream-outputs", "--use-v2-block-manager"),
-        *("--worker-use-ray",),
+        "--guided-decoding-disable-fallback",
     }
 )
 """Those that took no value."""

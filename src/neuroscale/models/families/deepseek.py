@@ -1,4 +1,4 @@
-"""Builds the decoders of DeepSeek, GLM-5 and families with latent attention, DeepSeek V4, and Kimi-Linear.
+"""Builds the decoders of DeepSeek, GLM-5 and families with latent attention, and of DeepSeek V4.
 
 DeepSeek V4 follows models/deepseek_v4/nvidia/model.py of vLLM 0.32, without layers of multi-token prediction.
 """
