@@ -52,12 +52,16 @@ class Server:
         """The fullest rank while `at_once` requests are computed."""
         requests = max(at_once, 1)
         if requests not in self._ranks:
-            like = next(iter(self._ranks.values()), None)
-            # A CPU has no utilisation: vLLM may use all the memory of its pod.
-            share = self.arguments.gpu_memory_utilization or 1.0
-            arguments = replace(self.arguments, max_num_seqs=requests, gpu_memory_utilization=share)
-            self._ranks[requests] = assemble(self.facts, self.device, arguments, self.version, like)
+            self._ranks[requests] = self._any_rank.computing(requests)
         return self._ranks[requests]
+
+    @cached_property
+    def _any_rank(self) -> Rank:
+        arguments = self.arguments
+        if arguments.gpu_memory_utilization is None:
+            # A CPU has no utilisation: vLLM may use all the memory of its pod.
+            arguments = replace(arguments, gpu_memory_utilization=1.0)
+        return assemble(self.facts, self.device, arguments, self.version)
 
     @cached_property
     def _ranks(self) -> dict[int, Rank]:

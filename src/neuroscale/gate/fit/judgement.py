@@ -231,7 +231,7 @@ class _Judgement:
         if not named or (place is not None and self.command.words[place].unknown):
             return None  # another notice says why it is unknown
         try:
-            known = self._known.with_draft(self._known.model(self.server, named), self.parsed.arguments)
+            known = self._known.with_draft(self._known.model(named, self.server.source), self.parsed.arguments)
         except UnknownError as error:
             self._not_judged(self._place_of("model"), f"whether it fits cannot be judged: {error}", _UNKNOWN_FIX)
             return None

@@ -106,39 +106,27 @@ class Knowledge:
         self.added = added
         self._facts = dict(facts or {})
 
-    def model(self, server: VllmContainer, named: str) -> KnownModel:
-        """The model that a command names, by where its files come from. Raises UnknownError."""
+    def model(self, named: str, source: str) -> KnownModel:
+        """The model that a command names, by where its files come from (`source`). Raises UnknownError."""
         try:
-            name = self._entry_of(named, server.source)
+            return self._known(self._entry_of(named, source))
         except UnknownError:
             if self.added is None:
                 raise
-            known = self.added.model(server, named)
-            if known.entry.name in self.catalog.models:  # only its files moved: the base's facts hold
-                return self._known(known.entry.name)
-            return replace(known, added=True)
-        return self._known(name)
+            model = self.added.model(named, source)
+            known = model.entry.name in self.catalog.models  # only its files moved: the base's facts hold
+            return self._known(model.entry.name) if known else replace(model, added=True)
 
     def with_draft(self, model: KnownModel, arguments: EngineArguments) -> KnownModel:
         """The model together with the draft model or head of a command, if the catalog has it."""
         if draft_method(arguments) is None:
             return model
         try:
-            draft = self._draft(arguments.draft)
+            draft = self.model(arguments.draft, "")
             facts = with_draft(model.facts, draft.facts, arguments)
         except (UnknownError, InputError):
             return model  # the fit names the draft that it does not count
         return replace(model, facts=facts, added=model.added or draft.added)
-
-    def _draft(self, named: str) -> KnownModel:
-        try:
-            return self._known(self._entry_of(named, ""))
-        except UnknownError:
-            if self.added is None:
-                raise
-            draft = self.added._draft(named)
-            known = draft.entry.name in self.catalog.models  # then only its files moved, as in `model`
-            return self._known(draft.entry.name) if known else replace(draft, added=True)
 
     def place(self, server: VllmContainer, environment: str) -> KnownPlace:
         """The accelerators that a pod asks for. Raises UnknownError."""

@@ -40,18 +40,20 @@ class Rank:
         """Bytes of the weights and of what lies beside them in the share that vLLM takes."""
         return self.weights.total + sum(self.beside.counted.values())
 
+    def computing(self, requests: int) -> Rank:
+        """The same rank while that many requests are computed at once: weights and blocks do not depend on it."""
+        resolved = resolve(self.facts, self.device, self.arguments, self.does, requests)
+        beside = overhead(self.facts, self.device, self.arguments, resolved, self.does)
+        unchanged = self.facts, self.device, self.arguments, self.version, self.does
+        return Rank(*unchanged, resolved, self.weights, beside, self.usable, self.pool)
 
-def assemble(
-    facts: ModelFacts,
-    device: Device,
-    arguments: EngineArguments,
-    version: str = PINNED,
-    like: Rank | None = None,
-) -> Rank:
-    """The rank of a model on a device under the arguments of a version. `like`: a rank that differs only in the number
-    of requests at once, whose weights and blocks are the same. Raises ValueError for a text that is not a version."""
+
+def assemble(facts: ModelFacts, device: Device, arguments: EngineArguments, version: str = PINNED) -> Rank:
+    """The rank of a model on a device under the arguments of a version. Raises ValueError for a text that is not a
+    version."""
     does = behaviour(version)
-    arguments = replace(arguments, unplanned=uncounted(facts, arguments))
+    if (unplanned := uncounted(facts, arguments)) != arguments.unplanned:
+        arguments = replace(arguments, unplanned=unplanned)
     if facts.states and arguments.enable_prefix_caching is None and not does.prefixes_of_states:
         arguments = replace(arguments, enable_prefix_caching=False)
     if does.yarn_multiplied and facts.length_by_yarn is not None:
@@ -59,11 +61,11 @@ def assemble(
     resolved = resolve(facts, device, arguments, does)
     beside = overhead(facts, device, arguments, resolved, does)
     usable = math.floor(device.memory_bytes * _share(device, arguments, resolved))
-    blocks = like.pool if like else _cache_pool(facts, arguments, resolved, does)
+    blocks = _cache_pool(facts, arguments, resolved, does)
     if blocks and arguments.num_gpu_blocks_override is not None:
         fixed = arguments.num_gpu_blocks_override * blocks.block_bytes
         arguments = replace(arguments, kv_cache_memory_bytes=fixed)
-    weights = like.weights if like else rank_weights(facts, arguments)
+    weights = rank_weights(facts, arguments)
     return Rank(facts, device, arguments, version, does, resolved, weights, beside, usable, blocks)
 
 
