@@ -117,10 +117,10 @@ class Scheme:
         naming: dict[str, set[tuple[int, str, str]]] = defaultdict(set)
         for which, names in enumerate((self.ignored, *(rule.targets for rule in self.rules if rule.targets))):
             for pattern in filter(_NUMBER.search, names.all):
-                found = _OF_LAYER.fullmatch(pattern)
-                if found is None or pattern.startswith("re:"):
+                named = _OF_LAYER.fullmatch(pattern)
+                if named is None or pattern.startswith("re:"):
                     return [[number] for number in numbers]
-                naming[found[2]].add((which, found[1], found[3]))
+                naming[named[2]].add((which, named[1], named[3]))
         groups: dict[frozenset[tuple[int, str, str]], list[int]] = defaultdict(list)
         for number in numbers:
             text = f"{number}"

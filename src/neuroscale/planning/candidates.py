@@ -183,7 +183,7 @@ def candidates(case: Case) -> list[Candidate]:
     """Every choice that the environment and the overrides leave open, cheapest first."""
     forced = case.overrides.get("accelerator")
     names = (str(forced),) if forced is not None else case.environment.accelerators
-    found = []
+    judged = []
     for name in names:
         accelerator = case.catalog.accelerators[name].on(case.environment.cluster)
         runtime = case.catalog.runtime(accelerator.family, case.model.facts)
@@ -194,8 +194,8 @@ def candidates(case: Case) -> list[Candidate]:
         latent = any(layers.kind in ("latent", *COMPRESSED) for layers in case.model.facts.cache)
         dtypes = ("auto",) if latent else accelerator.kv_cache_dtypes
         for kv_cache_dtype in (str(dtype),) if dtype is not None else dtypes:
-            found += [judge_candidate(case, accelerator, runtime, each, kv_cache_dtype) for each in counts]
-    return sorted(found, key=lambda candidate: candidate.rank)
+            judged += [judge_candidate(case, accelerator, runtime, each, kv_cache_dtype) for each in counts]
+    return sorted(judged, key=lambda candidate: candidate.rank)
 
 
 def judge_candidate(

@@ -51,14 +51,14 @@ def unknown_argument(written: str, place: int, built: VersionParser) -> Argument
     return ArgumentProblem("unknown", written, place, "vLLM has no such argument", fix)
 
 
-def incomplete_argument(written: str, place: int, told: str) -> ArgumentProblem:
-    """An option without its value, or with a value that it cannot have. `told`: argparse's own message."""
+def incomplete_argument(written: str, place: int, reason: str) -> ArgumentProblem:
+    """An option without its value, or with a value that it cannot have. `reason`: argparse's own message."""
     option = written.partition("=")[0]
-    if "ignored explicit argument" in told:
+    if "ignored explicit argument" in reason:
         return ArgumentProblem(
             "incomplete", option, place, "takes no value", f"Write {option} alone, or its --no- form."
         )
-    return ArgumentProblem("incomplete", option, place, f"is incomplete: {told}", "Write its value behind it.")
+    return ArgumentProblem("incomplete", option, place, f"is incomplete: {reason}", "Write its value behind it.")
 
 
 def without_model(written: str, place: int) -> ArgumentProblem:
@@ -289,9 +289,9 @@ def _parse(
             places["model_tag"] = word.place
     for dest, refused_values in take_refusals(built).items():
         argument = built.converters[dest].argument
-        for text, told in refused_values:
+        for text, reason in refused_values:
             place = _place_of(words, dest, text, built)
-            message = f"{argument.flag}: {told}"
+            message = f"{argument.flag}: {reason}"
             problems.append(ArgumentProblem("value", text, place, message, value_fix(argument)))
     if getattr(namespace, "help", False):
         message = "vLLM prints its help and ends"

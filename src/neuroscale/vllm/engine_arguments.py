@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from neuroscale.models.hf_overrides import of_context
 
-Told = Callable[[Any], bool]
+_Asks = Callable[[Any], bool]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Unplanned:
 
 _GRAPHS = "the CUDA graphs and the compiled code that it asks for"
 _MOVED = "which weights it moves to host memory, and when"
-_ARGUMENTS: tuple[tuple[str, Told, str], ...] = (
+_ARGUMENTS: tuple[tuple[str, _Asks, str], ...] = (
     ("use_replayssm", bool, "the inputs that it keeps beside each state"),
     ("mamba_block_size", lambda size: size is not None, "states at other places than the ends of blocks"),
     ("enable_tower_connector_lora", bool, "the memory of its LoRA adapters for towers"),
@@ -74,7 +74,7 @@ _ARGUMENTS: tuple[tuple[str, Told, str], ...] = (
 
 def unplanned(values: Mapping[str, Any]) -> tuple[Unplanned, ...]:
     """The arguments that are not counted, from the values of a command by vLLM's own names."""
-    return tuple(_found(values))
+    return tuple(_uncounted(values))
 
 
 GUESSING = "speculative_config", "spec_method", "spec_model"
@@ -102,13 +102,13 @@ def _guessing(values: Mapping[str, Any]) -> Iterator[Unplanned]:
     yield Unplanned(dest, f"the weights and the KV cache of {named}")
 
 
-def _found(values: Mapping[str, Any]) -> Iterator[Unplanned]:
+def _uncounted(values: Mapping[str, Any]) -> Iterator[Unplanned]:
     yield from _guessing(values)
     dtype = str(values.get("kv_cache_dtype") or "")
     if dtype.startswith(("turboquant", "ultraquant")) or dtype.endswith(("_ds_mla", "_per_token_head")):
         yield Unplanned("kv_cache_dtype", f"the size of a cache of the kind {dtype}", of_cache=True)
-    for dest, told, what in _ARGUMENTS:
-        if told(values.get(dest)):
+    for dest, asks, what in _ARGUMENTS:
+        if asks(values.get(dest)):
             yield Unplanned(dest, what)
 
 
@@ -268,7 +268,7 @@ _UNPLANNED = {
 
 def with_variables(arguments: EngineArguments, environment: Mapping[str, str]) -> EngineArguments:
     """The arguments with the settings on memory in the server's environment variables."""
-    found = [
+    parts = [
         Unplanned(name, what)
         for name, (default, what) in _UNPLANNED.items()
         if name in environment and environment[name] != default
@@ -278,10 +278,10 @@ def with_variables(arguments: EngineArguments, environment: Mapping[str, str]) -
         if name in environment:
             switches[name] = {"0": False, "1": True}.get(environment[name].strip())
             if switches[name] is None:
-                found.append(Unplanned(name, f"the value {environment[name]!r}, which is neither 0 nor 1"))
+                parts.append(Unplanned(name, f"the value {environment[name]!r}, which is neither 0 nor 1"))
     return replace(
         arguments,
         graphs_estimated=switches.get(ESTIMATE_GRAPHS),
         second_runner=switches.get(SECOND_RUNNER),
-        unplanned=(*arguments.unplanned, *found),
+        unplanned=(*arguments.unplanned, *parts),
     )

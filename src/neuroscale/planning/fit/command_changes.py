@@ -76,13 +76,13 @@ def choices(
     start = _Refused(refused, facts, device, arguments)
     single = _found(_kinds(start, around), refused.version)
     in_8_bits = _found([_shorter_in_8_bits(start)], refused.version)
-    found = [*single, *in_8_bits]
+    works = [*single, *in_8_bits]
     if not any((result.accelerator, result.count) == (device.name, refused.count) for _, result in single):
         pairs = _pairs(start, around, in_8_bits)
-        if not pairs and not any(result.accelerator == device.name for _, result in found):
+        if not pairs and not any(result.accelerator == device.name for _, result in works):
             pairs = _pairs_with_cards(start, around)
-        found += pairs
-    ordered = [_choice(attempt, arguments, result, around.price) for attempt, result in found]
+        works += pairs
+    ordered = [_choice(attempt, arguments, result, around.price) for attempt, result in works]
 
     def rank(choice: Choice) -> tuple[int, Decimal]:
         if choice.accelerator == device.name:

@@ -36,13 +36,13 @@ def state_caches(facts: ModelFacts, device: Device, arguments: EngineArguments) 
     before the last block's end and the one that it computes, and with Mamba-2 one more; without it, a request holds
     one. Each guessed token adds one."""
     guessed = guessed_tokens(facts, arguments)
-    found = []
+    caches = []
     for kind in facts.states:
         blocks = 1 + guessed
         if prefix_caching(facts, arguments):
             blocks = 2 + guessed + (kind.kind in _WITH_CHECKPOINT)
-        found.append(StateCache(_page(facts, kind, device, arguments), blocks, kind.layers))
-    return tuple(found)
+        caches.append(StateCache(_page(facts, kind, device, arguments), blocks, kind.layers))
+    return tuple(caches)
 
 
 def guessed_tokens(facts: ModelFacts, arguments: EngineArguments) -> int:

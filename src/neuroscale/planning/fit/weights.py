@@ -232,8 +232,8 @@ def _part(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments) -> floa
 def _kv_heads(facts: ModelFacts, tensor: Tensor) -> int:
     """The heads of a matrix of keys or values: layers that see the whole context may have another number of heads."""
     kinds = {(layers.kv_heads, layers.head_dim) for layers in facts.cache if not layers.on_every_rank}
-    found = {heads for heads, size in kinds if heads * size == tensor.shape[0]}
-    return found.pop() if len(found) == 1 else facts.kv_heads
+    counts = {heads for heads, size in kinds if heads * size == tensor.shape[0]}
+    return counts.pop() if len(counts) == 1 else facts.kv_heads
 
 
 def _without_values(facts: ModelFacts, tensor: Tensor) -> float:
@@ -242,9 +242,10 @@ def _without_values(facts: ModelFacts, tensor: Tensor) -> float:
         return 0.0
     name = tensor.name.replace("k_proj", "v_proj")
     values = [other for other in facts.tensors if other.name == name]
-    if sum(one.copies for one in values) == sum(one.copies for one in facts.tensors if one.name == tensor.name):
+    keys = [other for other in facts.tensors if other.name == tensor.name]
+    if sum(other.copies for other in values) == sum(other.copies for other in keys):
         return 0.0
-    beside = sum(one.copies for one in values if one.shape == tensor.shape)
+    beside = sum(other.copies for other in values if other.shape == tensor.shape)
     return max(0.0, 1.0 - beside / tensor.copies)
 
 
@@ -255,7 +256,7 @@ def _width(facts: ModelFacts, tensor: Tensor) -> float:
         other = quantization.other_bits if tensor.group != "routed_experts" else None
         return (other or quantization.bits) / 8
     if tensor.full_precision and facts.basis == "headers":
-        params = sum(one.params for one in facts.tensors if one.group == tensor.group)
+        params = sum(other.params for other in facts.tensors if other.group == tensor.group)
         if facts.weight_bytes.get(tensor.group, 0) > 3 * params:
             return _FULL_WIDTH  # the files have these tensors in float32, too
     return float(DTYPE_BYTES[facts.file_dtype or facts.dtype])
