@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from neuroscale.models.facts import ModelFacts
+from neuroscale.planning.fit.argument_defaults import prefix_caching
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.kv_cache import is_compressed
 from neuroscale.planning.fit.overhead import ANY_RESOLUTION, runner
 from neuroscale.planning.fit.rank import Rank
 from neuroscale.planning.fit.result import Confidence
 from neuroscale.planning.fit.sparse import are_kernels_unknown, has_indexer
-from neuroscale.planning.fit.states import prefix_caching
 from neuroscale.planning.fit.versions import MEASURED, PINNED, STATES, number
 from neuroscale.planning.fit.weights import loads_vision
 from neuroscale.vllm.images import OLDEST

@@ -9,6 +9,7 @@ from neuroscale.core.errors import InputError
 from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
 from neuroscale.models.hf_overrides import with_overrides
+from neuroscale.planning.fit.argument_defaults import Resolved
 from neuroscale.planning.fit.confidence import (
     UNMEASURED,
     USUAL_SHARE,
@@ -25,7 +26,7 @@ from neuroscale.planning.fit.kv_cache import Pool
 from neuroscale.planning.fit.messages import explained, log_lines
 from neuroscale.planning.fit.overhead import runner
 from neuroscale.planning.fit.rank import Rank, assemble
-from neuroscale.planning.fit.result import Closeness, Fit, Resolved, Verdict, memory_of
+from neuroscale.planning.fit.result import Closeness, Fit, Verdict, memory_of
 from neuroscale.planning.fit.support import too_long, unsupported
 from neuroscale.planning.fit.versions import PINNED
 from neuroscale.vllm.engine_arguments import EngineArguments

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from neuroscale.core.units import GIB
+from neuroscale.core.units import GIB, MIB
 from neuroscale.models.facts import DTYPE_BYTES, ModelFacts
+from neuroscale.planning.fit.argument_defaults import Resolved
 from neuroscale.planning.fit.device import Device, served_dtype
-from neuroscale.planning.fit.result import Resolved
-from neuroscale.planning.fit.sparse import has_indexer, indexer_bytes
+from neuroscale.planning.fit.sparse import has_indexer
 from neuroscale.planning.fit.versions import Behaviour, Runner, behaviour
 from neuroscale.planning.fit.weights import loads_audio, loads_vision
 from neuroscale.vllm.engine_arguments import EngineArguments
@@ -111,6 +111,13 @@ PATCH_VALUES = {"qwen2": 1176, "qwen3": 1536}
 """Input values of a patch: two frames of 14 x 14 or 16 x 16 pixels in three colours."""
 
 
+_LOGITS_BYTES = 512 * MIB
+"""The scores of a step (VLLM_SPARSE_INDEXER_MAX_LOGITS_MB)."""
+_KEY_BYTES, _KEYS_OF_A_TOKEN = 132, 8
+_LONG = 256 * 1024
+_FACTORS = 5, 2  # requests whose keys are gathered at once: up to a context of `_LONG` tokens, and beyond
+
+
 @dataclass(frozen=True)
 class Overhead:
     """Bytes by part, on one rank."""
@@ -135,7 +142,7 @@ def overhead(
     if has_indexer(facts):
         scratch = _expert_buffers(facts, arguments.tensor_parallel_size, resolved.max_num_batched_tokens)
         width = DTYPE_BYTES[served_dtype(facts, arguments)]
-        counted["indexers"] = indexer_bytes(facts, resolved, round(scratch * width))
+        counted["indexers"] = _indexer_bytes(facts, resolved, round(scratch * width))
     if device.shared:
         counted["host processes"] = round(HOST_GIB * GIB)
     # Experts are shared among the ranks of data parallelism, too (`_part` of weights.py).
@@ -292,3 +299,12 @@ def _expert_buffers(facts: ModelFacts, ranks: int, tokens: int) -> float:
         return 0.0
     inner = facts.moe_intermediate_size / ranks
     return tokens * facts.experts_per_token * (max(inner, facts.hidden_size) + max(2 * inner, facts.hidden_size))
+
+
+def _indexer_bytes(facts: ModelFacts, resolved: Resolved, scratch: int) -> int:
+    """Bytes of a rank for indexers: the chosen tokens of a step, its scores, and the keys gathered for it, which share
+    the `scratch` bytes that experts use."""
+    chosen = int((facts.config or {}).get("index_topk") or 0)
+    factor = _FACTORS[resolved.max_model_len > _LONG]
+    gathered = resolved.max_model_len * _KEYS_OF_A_TOKEN * factor * _KEY_BYTES
+    return 4 * resolved.max_num_batched_tokens * chosen + _LOGITS_BYTES + max(0, gathered - scratch)

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 
 from neuroscale.models.cache_bytes import bytes_per_token
 from neuroscale.models.facts import CacheLayers, ModelFacts
-from neuroscale.planning.fit.argument_defaults import resolve
+from neuroscale.planning.fit.argument_defaults import Resolved, resolve
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.drafts import shape_of
 from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, Pool, is_compressed, packed_pool, pool
 from neuroscale.planning.fit.overhead import Overhead, overhead
-from neuroscale.planning.fit.result import Resolved
 from neuroscale.planning.fit.versions import PINNED, Behaviour, behaviour
 from neuroscale.planning.fit.weights import RankWeights, predicts, rank_weights, uncounted
 from neuroscale.vllm.engine_arguments import EngineArguments

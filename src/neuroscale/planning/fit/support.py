@@ -5,14 +5,12 @@ from __future__ import annotations
 from neuroscale.models.cache_bytes import undivided
 from neuroscale.models.facts import ModelFacts
 from neuroscale.models.mixers import BLOCK as COMPRESSED_BLOCK
-from neuroscale.planning.fit.argument_defaults import VIDEO_TOKENS, looks_both_ways
+from neuroscale.planning.fit.argument_defaults import VIDEO_TOKENS, Resolved, looks_both_ways, prefix_caching
 from neuroscale.planning.fit.drafts import draft_method
 from neuroscale.planning.fit.kv_cache import is_compressed
 from neuroscale.planning.fit.rank import Rank
-from neuroscale.planning.fit.result import Resolved
 from neuroscale.planning.fit.sparse import BLOCK as SPARSE_BLOCK
 from neuroscale.planning.fit.sparse import has_indexer, no_kernels
-from neuroscale.planning.fit.states import prefix_caching
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 _WITHOUT_STAGES = "Mamba2ForCausalLM"
