@@ -16,10 +16,10 @@ _Asks = Callable[[Any], bool]
 
 @dataclass(frozen=True)
 class Unplanned:
-    """`dest`: vLLM's name of the argument or environment variable. `what`: the part that is not counted, in words."""
+    """A part of the memory that planning does not count."""
 
-    dest: str
-    what: str
+    dest: str  # vLLM's name of the argument or environment variable
+    what: str  # the part, in words
     of_cache: bool = False  # without it, nobody knows whether weights that fit leave room for the cache
 
     @property

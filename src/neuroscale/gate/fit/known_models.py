@@ -47,20 +47,20 @@ class UnknownError(Exception):
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A model of the catalog. `added`: the change itself brings its entry, or that of its draft."""
+    """A model of the catalog."""
 
     entry: ModelEntry
     facts: ModelFacts
-    added: bool = False
+    added: bool = False  # the change itself brings its entry, or that of its draft
 
 
 @dataclass(frozen=True)
 class KnownPlace:
-    """Where a server runs, for the checks and the fit. `added`: the change itself brings the accelerator's entry."""
+    """Where a server runs, for the checks and the fit."""
 
     place: Place
     device: Device
-    added: bool = False
+    added: bool = False  # the change itself brings the accelerator's entry
 
 
 def read_knowledge(judge: PlatformSources, after: PlatformSources | None = None) -> Knowledge | None:

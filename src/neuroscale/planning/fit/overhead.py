@@ -25,9 +25,10 @@ SAMPLER_BYTES = {"sorted": 38.3, "filtered": 14.7}
 
 sorted: logits (2) and their copy in 32 bits (4), sorted with 64-bit indices in two buffers each (2 x 12), probabilities
 and their sum (8). Peaks of activations at 1,024 requests on an H100: 38.2 to 38.4 for gpt-oss-20b, Llama-3.1-8B and
-Qwen3-0.6B (github:llm-d/llm-d-benchmark, config_explorer/empirical-vllm-memory-results.md), and Qwen3-14B under 0.15.
-filtered: logits (2 + 4), probabilities (4), random numbers (4), and the kernel's scratch row for each multiprocessor:
-14.6 to 14.9 in the H100 runs of Llama-3.1-8B, Qwen2.5-7B, gemma-2-2b, gemma-2-9b, gpt-oss-20b, Qwen3-8B.
+Qwen3-0.6B (github:llm-d/llm-d-benchmark, config_explorer/empirical-vllm-memory-results.md). Qwen3-14B under 0.15, too.
+
+filtered: logits (2 + 4), probabilities (4), random numbers (4), and the kernel's scratch row for each multiprocessor.
+They are 14.6 to 14.9 in the H100 runs of Llama-3.1-8B, Qwen2.5-7B, gemma-2-2b, gemma-2-9b, gpt-oss-20b, Qwen3-8B.
 """
 
 SECOND_SAMPLER_BYTES = 2.0
@@ -103,9 +104,9 @@ of 114688 tokens, and profiled with 1 video items', -14.28 GiB left of 0.22 of a
 _SMALL_VIDEOS = ("qwen3_vl", "qwen3_5")
 SMALL_VIDEO_PATCHES = 49152
 """Patches of the largest video of these models: all frames together have as many pixels as `longest_edge` of
-video_preprocessor_config.json, 25,165,824, and two frames make a patch of 16 x 16. vLLM 0.32 counts 12,288 tokens for
-it and 16,384 for the largest image (get_max_video_tokens and get_max_image_tokens of models/qwen3_vl.py), and tries
-the larger of the two (multimodal/encoder_budget.py)."""
+video_preprocessor_config.json, 25,165,824. Two frames make a patch of 16 x 16. vLLM 0.32 counts 12,288 tokens for it
+and 16,384 for the largest image (get_max_video_tokens and get_max_image_tokens of models/qwen3_vl.py). It tries the
+larger of the two (multimodal/encoder_budget.py)."""
 
 PATCH_VALUES = {"qwen2": 1176, "qwen3": 1536}
 """Input values of a patch: two frames of 14 x 14 or 16 x 16 pixels in three colours."""

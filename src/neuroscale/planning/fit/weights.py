@@ -63,8 +63,8 @@ VOCABULARY_STEP = 64
 
 _MARLIN_INNER, _MARLIN_HIDDEN = 128, 256
 """mxfp4 experts are padded to multiples of these for vLLM's kernels (layers/quantization/mxfp4.py). gpt-oss-20b takes
-13.7 GiB of 12.8 in its files on an A100 and a GB10, gpt-oss-120b 65.9 of 60.8 on an H100 and 17.2 of 15.2 on each of
-four A100."""
+13.7 GiB of 12.8 in its files on an A100 and a GB10. gpt-oss-120b takes 65.9 of 60.8 on an H100, and 17.2 of 15.2 on
+each of four A100."""
 
 _WHOLE = frozenset({"embedding", "lm_head", "router"})
 _ADAPTED = _WHOLE | {"attention", "recurrent", "dense_mlp", "shared_experts", "routed_experts"}
