@@ -38,10 +38,17 @@ _NUMBER = re.compile(r"[0-9]{1,7}")
 
 
 def shortfalls(
-    request: Request, applied: Sequence[AppliedOverride], *, max_model_len: int, replicas: int, each: int
+    request: Request,
+    applied: Sequence[AppliedOverride],
+    *,
+    max_model_len: int,
+    replicas: int,
+    each: int,
+    gap_minutes: int = 0,
 ) -> tuple[str, ...]:
     """Clauses on users who wait, on requests that vLLM refuses, and on availability; none without overrides. `replicas`
-    run, and `each` of them computes so many requests at once. A plan with a shortfall works, and is tight."""
+    run, and `each` of them computes so many requests at once; nothing answers for `gap_minutes` of a change. A plan
+    with a shortfall works, and is tight."""
     if not applied:
         return ()
     found = []
@@ -60,6 +67,11 @@ def shortfalls(
         )
     if request.availability == "high" and replicas < 2:
         found.append("the form asks for high availability, and one replica answers nothing while its node drains")
+    if request.availability == "high" and gap_minutes:
+        found.append(
+            f"the form asks for high availability, and nothing answers for about {gap_minutes} min of each change, by "
+            "the override of rollout"
+        )
     return tuple(found)
 
 
@@ -76,4 +88,11 @@ def shortfalls_of(request: Request, plan: Plan) -> tuple[str, ...]:
     if plan.verdict == "refused":
         return ()
     each = plan.typical.max_concurrency if plan.typical else plan.max_concurrency
-    return shortfalls(request, plan.overrides, max_model_len=plan.max_model_len, replicas=plan.replicas.min, each=each)
+    return shortfalls(
+        request,
+        plan.overrides,
+        max_model_len=plan.max_model_len,
+        replicas=plan.replicas.min,
+        each=each,
+        gap_minutes=plan.rollout.gap_minutes if plan.rollout else 0,
+    )
