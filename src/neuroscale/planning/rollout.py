@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from neuroscale.catalog import Quota
+from neuroscale.core.printable import plainly_counted
 from neuroscale.planning.candidates import Case
 from neuroscale.planning.plan import Plan, Rollout, Startup
 from neuroscale.planning.startup import DRAIN_SECONDS
@@ -109,6 +111,49 @@ def strategy(plan: Plan) -> tuple[int, int]:
     if plan.rollout is not None:
         return plan.rollout.max_surge, plan.rollout.max_unavailable
     return math.ceil(plan.replicas.min / 4), plan.replicas.min // 4
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """What a team's quota in Git can never hold of a plan, whoever else runs: `told` is a clause about the service,
+    `fix` says what works."""
+
+    told: str
+    fix: str
+
+
+def quota_shortage(plan: Plan, quota: Quota) -> Shortage | None:
+    """Why a quota holds the plan's replicas never, or never with the pods that its rollout starts beside them; None if
+    it can hold them. A plan that is refused has no pods."""
+    if plan.verdict == "refused":
+        return None
+    surge, _ = strategy(plan)
+    resources, replicas = plan.resources, plan.replicas.min
+    rows = [("pods", 1, quota.pods), ("cpu", resources.cpu, quota.cpu)]
+    rows.append(("memory_gib", resources.memory_gib, quota.memory_gib))
+    if device := resources.accelerator_resource:
+        rows.append((f"accelerators.{device}", plan.accelerator_count, quota.accelerators.get(device, 0)))
+    short = [(name, each, held) for name, each, held in rows if (replicas + surge) * each > held]
+    if not short:
+        return None
+    team = plan.tenancy.team
+    raised = ", ".join(f"quota.{name} to {(replicas + surge) * each}" for name, each, _ in short)
+    fix = f"Raise {raised} in platform/catalog/teams/{team}.yaml"
+    alone = [row for row in short if replicas * row[1] > row[2]]
+    name, each, held = (alone or short)[0]
+    what = name.removeprefix("accelerators.").replace("memory_gib", "GiB of memory")
+    pods = plainly_counted(replicas, "replica")
+    if alone:
+        told = f"its {pods} {'needs' if replicas == 1 else 'need'} {replicas * each} {what}, and the quota of {team}"
+        return Shortage(f"{told} holds {held}: the cluster refuses the pods", f"{fix}, or ask for less.")
+    told = (
+        f"its rollout starts {plainly_counted(surge, 'pod')} beside its {pods}, which takes "
+        f"{(replicas + surge) * each} {what}, and the quota of {team} holds {held}: a change would wait for ever"
+    )
+    if plan.rollout is None:
+        return Shortage(told, f"Renew the plan, so that it decides the rollout, or {fix[0].lower()}{fix[1:]}.")
+    cost = "nothing answers during a change" if replicas == 1 else "one replica fewer answers during a change"
+    return Shortage(told, f"Override rollout with replace in request.yaml ({cost}), or {fix[0].lower()}{fix[1:]}.")
 
 
 def _pods(plan: Plan) -> list[Any]:
