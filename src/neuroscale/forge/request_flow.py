@@ -31,10 +31,11 @@ from neuroscale.gate.verdict import Verdict
 from neuroscale.planning.plan import Plan, load_plan
 from neuroscale.planning.planner import plan, request_digest
 from neuroscale.planning.rejected_choices import not_chosen
+from neuroscale.planning.rollout import accelerator_quota
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
 from neuroscale.rendering.scaffolder.interpreter import branch_name
 from neuroscale.rendering.scaffolder.plan_step import FORM, RefusedPlanError, answers_of
-from neuroscale.rendering.service_folder import pull_request_of
+from neuroscale.rendering.service_folder import SERVICE_FILE, pull_request_of, same_pods
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE, ServicePath
 from neuroscale.repo.snapshot import GitSnapshot, Snapshot
@@ -197,10 +198,20 @@ def _service(
             "Make the two the same, and give the request's branch another name.",
         )
     title = description.title(pull.title)
+    file = f"{path.folder}/{SERVICE_FILE}"
 
     def describe(head: RepositoryRef, login: str) -> str:
         others = not_chosen(request, catalog, settings, planned)
-        subject = description.Subject(request, planned, before, others, merged is None)
+        subject = description.Subject(
+            request,
+            planned,
+            before,
+            others,
+            is_new=merged is None,
+            asked_before=merged[0] if merged else None,
+            quota=accelerator_quota(planned, catalog),
+            same_pods=same_pods(GitSnapshot(git, base.commit).read(file), pull.files[file].encode()),
+        )
         return description.describe(subject, login, head, branch, title)
 
     return WantedPullRequest(branch, title, describe, path.folder, pull.files, pull.commit_message), tuple(notes)

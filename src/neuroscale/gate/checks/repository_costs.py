@@ -8,12 +8,14 @@ is priced by its manifests, as a service of the change is.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
 from typing import Any, NamedTuple
 
+from neuroscale.catalog import Catalog
 from neuroscale.core.errors import InputError
 from neuroscale.costs.difference import Side, price_side
 from neuroscale.costs.pricing import Prices
@@ -22,7 +24,7 @@ from neuroscale.gate.judged_files import group_services
 from neuroscale.gate.merged_change import few_paths
 from neuroscale.manifests.objects import MANIFEST_SUFFIXES
 from neuroscale.manifests.serving_runtimes import runtimes_below
-from neuroscale.planning.plan import load_plan
+from neuroscale.planning.plan import Plan, load_plan
 from neuroscale.planning.price import HOURS_PER_MONTH, pod_price
 from neuroscale.rendering.platform.files import RUNTIMES_FOLDER as RUNTIME_FOLDER
 from neuroscale.repo.layout import MANIFESTS, PLAN_FILE
@@ -38,17 +40,19 @@ _PLAN = re.compile(
     rb"(?>" + _LINES + rb"replicas:\n)  min: " + _NUMBER + rb"\n  max: \3\n"
     rb"(?>" + _LINES + rb"resources:\n)  cpu: " + _NUMBER + rb"\n  memory_gib: " + _NUMBER + rb"\n"
     rb"(?>(?:  [^\n]*\n)*?  accelerator_resource: ([^\n]*)\n)"
-    rb"(?>" + _LINES + rb"tenancy:\n)(?:  [^\n]*\n)*?  cost_center: ([A-Za-z0-9][-A-Za-z0-9_.]*)\n",
+    rb"(?>" + _LINES + rb"tenancy:\n)  team: ([A-Za-z0-9][-A-Za-z0-9_.]*)\n"
+    rb"(?:  [^\n]*\n)*?  cost_center: ([A-Za-z0-9][-A-Za-z0-9_.]*)\n",
     re.MULTILINE,
 )
 
 
 class LockedPlan(NamedTuple):
-    """What a locked plan says of a service's pods, and the cost centre that pays: cores and GiB of one replica.
+    """What a locked plan says of a service's pods, their team, and the cost centre that pays: cores and GiB for each.
 
     A replica takes `devices` of the kind `accelerator`, "" for none. `replicas` run at all times.
     """
 
+    team: str
     center: str
     accelerator: str
     devices: int
@@ -67,6 +71,39 @@ def locked_plans(snapshot: Snapshot, folders: Sequence[str]) -> dict[str, Locked
     return {folder: plan for folder, plan in plans if plan is not None}
 
 
+class TeamUse:
+    """What the services of a repository take of their teams' quotas: at least, since a service whose locked plan does
+    not say it by itself is left out. It reads an environment once, when it is first asked about it."""
+
+    def __init__(self, snapshot: Snapshot, catalog: Catalog) -> None:
+        self._snapshot, self._catalog = snapshot, catalog
+        self._environments: dict[str, tuple[dict[str, LockedPlan], dict[str, Counter[str]]]] = {}
+
+    def beside(self, plan: Plan) -> dict[str, int]:
+        """What the other services of a plan's team and environment take, by the names of a quota's fields."""
+        if plan.environment not in self._environments:
+            self._environments[plan.environment] = self._read(f"{MANIFESTS}/{plan.environment}")
+        locked, teams = self._environments[plan.environment]
+        taken = Counter(teams.get(plan.tenancy.team, Counter()))
+        own = locked.get(f"{MANIFESTS}/{plan.environment}/{plan.service}")
+        if own is not None and own.team == plan.tenancy.team:
+            taken.subtract(self._of(own))
+        return dict(taken)
+
+    def _read(self, environment: str) -> tuple[dict[str, LockedPlan], dict[str, Counter[str]]]:
+        locked = locked_plans(self._snapshot, list(child_folders(self._snapshot, environment)))
+        teams: dict[str, Counter[str]] = {}
+        for one in locked.values():
+            teams.setdefault(one.team, Counter()).update(self._of(one))
+        return locked, teams
+
+    def _of(self, one: LockedPlan) -> dict[str, int]:
+        each = {"pods": 1, "cpu": one.cpu, "memory_gib": one.memory_gib}
+        if one.accelerator in self._catalog.accelerators:
+            each[f"accelerators.{self._catalog.accelerators[one.accelerator].resource}"] = one.devices
+        return {name: one.replicas * amount for name, amount in each.items()}
+
+
 def _plans(snapshot: Snapshot, folders: Sequence[str]) -> dict[str, bytes]:
     """The plans of folders, as they lie there."""
     if not folders:
@@ -81,11 +118,11 @@ def _by_lines(data: bytes) -> LockedPlan | None:
     match = _PLAN.search(data)
     if match is None:
         return None
-    accelerator, count, replicas, cpu, memory, resource, center = (
+    accelerator, count, replicas, cpu, memory, resource, team, center = (
         part.decode("utf-8", "replace") for part in match.groups()
     )
     device = accelerator if resource.strip("\"'") else ""
-    return LockedPlan(center, device, int(count), int(cpu), int(memory), int(replicas))
+    return LockedPlan(team, center, device, int(count), int(cpu), int(memory), int(replicas))
 
 
 def _by_yaml(folder: str, data: bytes) -> LockedPlan | None:
@@ -98,7 +135,8 @@ def _by_yaml(folder: str, data: bytes) -> LockedPlan | None:
     resources = plan.resources
     device = plan.accelerator if resources.accelerator_resource else ""
     count, replicas = plan.accelerator_count, plan.replicas.min
-    return LockedPlan(plan.tenancy.cost_center, device, count, resources.cpu, resources.memory_gib, replicas)
+    of = plan.tenancy
+    return LockedPlan(of.team, of.cost_center, device, count, resources.cpu, resources.memory_gib, replicas)
 
 
 _CENT = Decimal("0.01")
