@@ -20,9 +20,10 @@ def test_its_newest_generation_is_ready(
     cluster: Cluster, target: Target, service: Service, lines: CommandLines, note: Notes
 ) -> None:
     """The InferenceService is Ready at its newest generation."""
-    clone = Clone(target.root, load_settings(FolderSnapshot(target.root)).repository.default_branch)
+    settings = load_settings(FolderSnapshot(target.root))
+    clone = Clone(target.root, settings.repository.default_branch)
     try:
-        answer = Reader(cluster, clone).ask(Question((service.namespace,), target.environment, service.name))
+        answer = Reader(cluster, clone, settings).ask(Question((service.namespace,), target.environment, service.name))
     finally:
         clone.close()
     found = [one for one in answer.services if one.namespace == service.namespace]

@@ -53,7 +53,7 @@ def manage_key(
     clone = Clone(opened.root, opened.settings.repository.default_branch)
     status = ExitStatus.PASSED
     with contextlib.closing(clone), open_cluster(Where(context, kubeconfig, state)) as cluster:
-        found = one_service(Reader(cluster, clone).ask(asked).services, asked.name)
+        found = one_service(Reader(cluster, clone, opened.settings).ask(asked).services, asked.name)
         if rotate and key.get(cluster, found.namespace, secret_name(found.name)) is not None:
             status = _replace(cluster, found, wait)
         else:

@@ -217,7 +217,7 @@ def _endpoint(
     asked = services_asked(service, environment, opened)
     clone = Clone(opened.root, opened.settings.repository.default_branch)
     with contextlib.closing(clone), open_cluster(where) as cluster:
-        answer = Reader(cluster, clone).ask(asked)
+        answer = Reader(cluster, clone, opened.settings).ask(asked)
         found = one_service(answer.services, asked.name)
         if not base_url:
             asked_for = next(one for one in answer.services if one.namespace == found.namespace)
