@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import cluster_lab
 from api_server import ApiServer
@@ -90,6 +91,21 @@ def test_what_is_deployed_is_compared_with_git(lab: Lab) -> None:
     assert "cost-center is None" in told["cost-labels"]
     assert "label cost-center is None" in told["live-pods"]
     assert "argument" not in told["live-pods"]
+    assert "limits" not in told["live-pods"]
+
+    # A pod of the version before, as the change of the resources sees it.
+    manifest = lab.root / "manifests/dev" / SERVICE / "inferenceservice.yaml"
+    text = manifest.read_text()
+    asked = yaml.safe_load(text)["spec"]["predictor"]["model"]["resources"]["limits"]
+    assert asked["nvidia.com/gpu"] == "1"
+    manifest.write_text(text.replace('nvidia.com/gpu: "1"', 'nvidia.com/gpu: "2"').replace(str(asked["memory"]), "7Gi"))
+    lab.commit("Ask for more")
+    _, report = smoke(lab)
+    (told_of_pods,) = (one["message"] for one in report["checks"] if one["check"] == "live-pods")
+    assert "requests nvidia.com/gpu is 1, not 2" in told_of_pods
+    assert "limits nvidia.com/gpu is 1, not 2" in told_of_pods
+    assert f"limits memory is {asked['memory']}, not 7Gi" in told_of_pods
+    lab.git("reset", "--quiet", "--hard", commit)
 
     lab.cluster.merge(
         Identity("serving.kserve.io/v1beta1", "InferenceService", lab.namespace, SERVICE),

@@ -121,7 +121,7 @@ def _judged(report: Report, environment: str, name: str, status: _Status | None,
     elif "failed" in outcomes and status is not None and status.verdict not in _SETTLED:
         outcome, why = "waiting", f"Its deployment is not finished ({status.verdict}): {status.reason}"
     elif "failed" in outcomes:
-        outcome = "failed"
+        outcome, why = "failed", status.reason if status is not None and status.verdict == "failed" else ""
     elif "error" in outcomes or "passed" not in outcomes:
         outcome, why = "untrusted", "Not every check could decide."
     else:
