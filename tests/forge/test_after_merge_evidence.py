@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from neuroscale.forge.after_merge.evidence import SMOKE, STATUS, Evidence, Servi
 from neuroscale.forge.after_merge.reactions import status_of
 from neuroscale.forge.interface import Account, Comment
 from neuroscale.repo.layout import ServicePath
+from repositories import Repository
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMIT = "a" * 40
@@ -145,7 +147,10 @@ def test_a_name_that_no_environment_has_is_an_error_and_one_without_services_is_
     wrong = run("after-merge", *options, "--environment", "prodd")
     assert wrong.status == ExitStatus.UNUSABLE
     assert "'prodd' is not in the settings" in wrong.err
-    none = run("after-merge", *options, "--environment", "prod")
+    for folder in ("platform", "templates"):
+        shutil.copytree(ROOT / folder, tmp_path / "repository" / folder)
+    Repository(tmp_path / "repository").commit({})
+    none = run("after-merge", tmp_path, "--repository", tmp_path / "repository", "--environment", "prod")
     assert none.status == ExitStatus.PASSED
     assert "nothing was tested" in none.out
 

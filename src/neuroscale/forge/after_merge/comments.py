@@ -75,18 +75,19 @@ def _read(text: str) -> Record | None:
 
 _LONGEST = 50_000  # characters; forges take 65,536
 _ROWS = 60
-_SYMBOLS: dict[Outcome, str] = {"passed": "✅", "failed": "❌", "waiting": "⏳", "untrusted": "🛑"}
+_SYMBOLS: dict[Outcome, str] = {"passed": "✅", "failed": "❌", "waiting": "⏳", "untrusted": "🛑", "uncovered": "⚪"}
 _WORDS: dict[Outcome, str] = {
     "passed": "passed",
     "failed": "failed",
     "waiting": "not deployed yet",
     "untrusted": "not tested",
+    "uncovered": "not run",
 }
 _CHECKS = {"passed": "✅", "failed": "❌", "error": "🛑", "skipped": "⏭️"}
 _OLD = "⚠️"
 """Marks a check that passed against pods of the version before the merge."""
 _ORDER = ("failed", "error", "passed", "skipped")
-_WORST: tuple[Outcome, ...] = ("failed", "untrusted", "waiting", "passed")
+_WORST: tuple[Outcome, ...] = ("failed", "untrusted", "waiting", "uncovered", "passed")
 
 
 @dataclass(frozen=True)
