@@ -10,7 +10,15 @@ from typing import Annotated
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where, gateway_way, local_state, open_cluster, services_asked
+from neuroscale.cli.chosen_cluster import (
+    Where,
+    asked_cluster,
+    environment_of,
+    gateway_way,
+    local_state,
+    open_cluster,
+    services_asked,
+)
 from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import (
     ClusterStateOption,
@@ -113,8 +121,8 @@ def show_status(
     be asked.
     """
     opened = open_repository(repository)
-    where = Where(context, kubeconfig, state)
     question = services_asked(service, environment, opened)
+    where = asked_cluster(Where(context, kubeconfig, state), opened.root, environment_of(question, opened.root))
     clone = Clone(opened.root, opened.settings.repository.default_branch)
     platform = local_state(where)
     with contextlib.closing(clone), open_cluster(where) as cluster:
