@@ -297,6 +297,7 @@ def test_a_container_that_does_not_start_is_failed_with_its_reason_and_what_to_d
     assert status.verdict == "failed"
     assert words in status.reason
     assert do in status.next
+    assert check_lines(status.next)
 
 
 @pytest.mark.parametrize(
@@ -679,6 +680,7 @@ def test_no_single_fault_is_called_ready(fault: str) -> None:
     status = world.status()
     assert status.verdict != "ready", fault
     assert status.reason
+    check_lines(status.next)
 
 
 @settings(max_examples=examples(400), deadline=None)

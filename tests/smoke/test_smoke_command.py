@@ -22,6 +22,7 @@ from command_line import Said
 from neuroscale.core.errors import InputError
 from neuroscale.kube.client import Identity
 from neuroscale.smoke.expected_services import load_target, standing
+from printed_lines import check_lines
 from repositories import Repository
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,6 +76,8 @@ def test_a_namespace_without_its_service_is_not_green(lab: Lab) -> None:
         "cost-labels": "skipped",
     }
     assert "passed" not in {outcome for name, outcome in found.items() if name not in ("api-server", "identity")}
+    printed = [line for one in report["checks"] for line in check_lines(one["next"])]
+    assert {line.split()[0].rpartition("/")[2] for line in printed} == {"kubectl", "neuroscale"}
 
 
 def test_what_is_deployed_is_compared_with_git(lab: Lab) -> None:

@@ -116,7 +116,9 @@ class _Judge:
                 "does its folder hold an inferenceservice.yaml?",
             )
         if self.observed.wanted is None:
-            return Judged("missing", "neither the cluster nor this clone has it", "Ask for it: neuroscale request")
+            return Judged(
+                "missing", "neither the cluster nor this clone has it", "Ask for it: neuroscale request --interactive"
+            )
         where = f" in {self.observed.environment}" if self.observed.environment else ""
         why = self.observed.unreadable.get("Application", f"Argo CD has no application for it{where}")
         return Judged("missing", f"it is not in the cluster: {why}", "Is its change merged, and the context right?")
