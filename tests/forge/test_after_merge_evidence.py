@@ -41,6 +41,18 @@ def test_each_service_is_judged_by_its_own_checks(tmp_path: Path) -> None:
     assert status_of([found]) is ExitStatus.FINDINGS
 
 
+def test_checks_that_the_old_version_passed_settle_nothing(tmp_path: Path) -> None:
+    rows = [{**one, "version": "old"} for one in passing("one")]
+    found = read(tmp_path, Seen([*rows, *({**one, "version": "new"} for one in passing("two"))]))
+    assert outcomes(found) == {"one": "waiting", "two": "passed"}
+    assert status_of([found]) is ExitStatus.FINDINGS
+
+
+def test_a_failure_says_first_why_the_cluster_calls_it_failed(tmp_path: Path) -> None:
+    found = read(tmp_path, Seen(failing("one"), verdicts={"one": "failed"}))
+    assert [(one.outcome, one.why != "") for one in found.services] == [("failed", True)]
+
+
 def test_a_check_of_the_environment_that_fails_is_nobodys_failure_and_makes_the_run_red(tmp_path: Path) -> None:
     found = read(tmp_path, Seen([*passing("one"), check("", "admission", "failed")]))
     assert outcomes(found) == {"one": "passed"}

@@ -21,7 +21,7 @@ from cluster_lab import SERVICE, Lab, run
 from command_line import Said
 from neuroscale.core.errors import InputError
 from neuroscale.kube.client import Identity
-from neuroscale.smoke.expected_services import load_target, standing
+from neuroscale.smoke.expected_services import load_target, standing, version_that_answers
 from printed_lines import check_lines
 from repositories import Repository
 
@@ -120,6 +120,28 @@ def test_what_is_deployed_is_compared_with_git(lab: Lab) -> None:
     assert "metadata.labels.cost-center" in told["live-object"]
     assert "OutOfSync" in told["application"]
     assert "ready" not in told
+
+
+def test_the_version_that_answers_is_that_of_the_ready_pods(lab: Lab) -> None:
+    commit = lab.new_service()
+    lab.serve()
+    lab.application(commit)
+    target = load_target(lab.root, "dev", commit)
+    (service,) = target.services
+    name = f"{SERVICE}-predictor"
+    (new,) = lab.cluster.list("v1", "Pod", lab.namespace)
+    assert version_that_answers(lab.cluster, target, service, "") == "new"
+
+    (deployment,) = lab.cluster.list("apps/v1", "Deployment", lab.namespace)
+    template, labels = deployment["spec"]["template"], deployment["metadata"]["labels"]
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", **deployment}
+    old = lab._owned("ReplicaSet", f"{name}-0", labels, owner, spec, {"deployment.kubernetes.io/revision": "0"})
+    lab._pod(f"{name}-0-a", template, old, ready=True)
+    assert version_that_answers(lab.cluster, target, service, "") == "either"
+    assert version_that_answers(lab.cluster, target, service, f"{name}-0-a") == "old"
+    assert version_that_answers(lab.cluster, target, service, new["metadata"]["name"]) == "new"
+    assert version_that_answers(lab.cluster, target, service, "another") == ""
 
 
 def test_a_newer_change_of_the_service_is_not_held_against_an_earlier_one(lab: Lab) -> None:

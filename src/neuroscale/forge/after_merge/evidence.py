@@ -135,6 +135,8 @@ def _judged(report: Report, environment: str, name: str, status: _Status | None,
         outcome, why = "failed", status.reason if status is not None and status.verdict == "failed" else ""
     elif "error" in outcomes or "passed" not in outcomes:
         outcome, why = "untrusted", "Not every check could decide."
+    elif any(one.misleads for one in checks):
+        outcome, why = "waiting", "Pods of the version before this merge still answer."
     else:
         outcome = "passed"
     url, model = (status.url, status.model) if status else ("", "")
