@@ -62,7 +62,10 @@ KubeconfigOption = Annotated[Path | None, typer.Option("--kubeconfig", help="Def
 ContextOption = Annotated[
     str | None, typer.Option("--context", help="The kubeconfig context of the cluster. Default: the current one.")
 ]
-ClusterStateOption = Annotated[Path | None, typer.Option("--state", help="The folder of a local platform to ask.")]
+ClusterStateOption = Annotated[
+    Path | None,
+    typer.Option("--state", help="The folder of a local platform to ask. Default: .state/local, while that runs."),
+]
 
 # ---------------------------------------------------------------------------------------------- the service to ask
 
@@ -82,6 +85,10 @@ TokenFileOption = Annotated[
         help="A file of mode 0600 with the forge's token. Default: $NEUROSCALE_FORGE_TOKEN, or the file that "
         "$NEUROSCALE_FORGE_TOKEN_FILE names.",
     ),
+]
+LocalForgeOption = Annotated[
+    bool,
+    typer.Option("--local", help="Use the forge of `neuroscale local up`, as its developer: no remote, no token."),
 ]
 
 # -------------------------------------------------------------------------------------------------- a form's answers
