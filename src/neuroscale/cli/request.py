@@ -9,6 +9,7 @@ from neuroscale.cli.options import (
     AnswersOption,
     InteractiveOption,
     JsonOption,
+    LocalForgeOption,
     RemoteOption,
     RepositoryOption,
     TokenFileOption,
@@ -24,6 +25,7 @@ def request_service(
     interactive: InteractiveOption = False,
     remote: RemoteOption = "origin",
     token_file: TokenFileOption = None,
+    local: LocalForgeOption = False,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
@@ -47,6 +49,6 @@ def request_service(
             return written
         return request_of(ask(main.inputs, on_stderr=True).values, None)
 
-    with opened_publisher(root, remote, token_file) as (git, publisher), given.located():
+    with opened_publisher(root, remote, token_file, local=local) as (git, publisher), given.located():
         outcome = Desk(git, publisher, say_progress).bring(Requested(request))
     return print_outcome(outcome, as_json=as_json)
