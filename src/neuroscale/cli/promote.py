@@ -104,15 +104,19 @@ def _evidence(rest: Rest, where: Where, root: Path, reason: str) -> Callable[[Ma
 
 
 def _tested(rest: Rest, where: Where, root: Path, main: Main, path: ServicePath) -> Tested:
-    """By the smoke tests that run now in the cluster that an option names, else by what the forge has of them."""
-    from neuroscale.cli.chosen_cluster import Where
+    """By what the forge has of the smoke tests, or by those that run now: in the cluster that an option names, else in
+    the local platform if that runs the environment."""
+    from neuroscale.cli.chosen_cluster import Where, asked_cluster
     from neuroscale.cli.smoke import Question, smoke_report
     from neuroscale.core.errors import ExitStatus
     from neuroscale.forge.smoke_evidence import Tested, smoke_tested
     from neuroscale.smoke.results import headline
 
     if where == Where():
-        return smoke_tested(rest, main, path)
+        tested = smoke_tested(rest, main, path)
+        where = where if tested.passed else asked_cluster(where, root, path.environment)
+        if where == Where():
+            return tested
     report = smoke_report(Question(path.environment, path.service, revision=main.base.commit), where, root)
     failed = next((f" {one.title}: {one.message}" for one in report.checks if one.outcome in ("failed", "error")), "")
     passed = report.status is ExitStatus.PASSED

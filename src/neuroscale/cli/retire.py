@@ -23,7 +23,7 @@ from neuroscale.cli.options import (
 from neuroscale.cli.service_change import ChangedServiceArgument, DryRunOption, Forge, ReasonOption, run_change
 
 if TYPE_CHECKING:
-    from neuroscale.cli.chosen_cluster import Where as Cluster
+    from neuroscale.cli.chosen_cluster import Where
     from neuroscale.forge.request_flow import Main, Version
     from neuroscale.planning.plan import Plan
     from neuroscale.repo.layout import ServicePath
@@ -88,7 +88,7 @@ def restore_service(
 
 
 def _said(
-    where: Cluster, prometheus_url: str, root: Path, reason: str
+    where: Where, prometheus_url: str, root: Path, reason: str
 ) -> Callable[[Main, ServicePath, Version], Sequence[str]]:
     told: dict[str, list[str]] = {}
 
@@ -106,19 +106,17 @@ def _said(
     return said
 
 
-def _requests(main: Main, path: ServicePath, plan: Plan, where: Cluster, url: str, root: Path) -> str:
+def _requests(main: Main, path: ServicePath, plan: Plan, where: Where, url: str, root: Path) -> str:
     """Who still called it, as far as its metrics say."""
-    from neuroscale.cli.chosen_cluster import Where
+    from neuroscale.cli.chosen_cluster import asked_cluster
     from neuroscale.cli.chosen_metrics import prometheus_of
     from neuroscale.cluster.metrics.service_metrics import finished_requests
     from neuroscale.core.errors import NeuroscaleError, Problem
     from neuroscale.core.printable import terminal
-    from neuroscale.repo.layout import LOCAL_STATE
 
     settings = main.inputs.settings
-    environment = settings.environments.get(path.environment)
-    if environment is not None and environment.cluster == "local" and not url and where == Where():
-        where = Where(state=root / LOCAL_STATE)
+    if not url:
+        where = asked_cluster(where, root, path.environment)
     ambiguous = Problem("the command line", "--prometheus-url", "", "Name the Prometheus to ask.")
     try:
         say_progress("Asking Prometheus who called it")
