@@ -102,10 +102,14 @@ class Forge(ABC):
         """The open pull request from that branch, or None."""
         return next(self._find_pulls(head_owner, head_branch, base_branch), None)
 
+    def open_pulls(self, base_branch: str) -> list[PullRequest]:
+        """All open pull requests to the branch, each once, also if it changes between two pages."""
+        return list({pull.number: pull for pull in self._find_pulls("", "", base_branch)}.values())
+
     def _find_pulls(self, head_owner: str, head_branch: str, base_branch: str) -> Iterator[PullRequest]:
         for data in self._client.pages(self._path("pulls"), self._open_pulls(head_owner, head_branch, base_branch)):
             pull = self._to_pull(read(PullShape, data))
-            wanted = (head_owner.lower(), head_branch, base_branch)
+            wanted = (head_owner.lower() or pull.head_owner.lower(), head_branch or pull.head_branch, base_branch)
             if pull.state == "open" and (pull.head_owner.lower(), pull.head_branch, pull.base_branch) == wanted:
                 yield pull
 
@@ -290,7 +294,7 @@ class Forge(ABC):
 
     @abstractmethod
     def _open_pulls(self, head_owner: str, head_branch: str, base_branch: str) -> Query:
-        """A query for open pull requests that brings at least those from that branch."""
+        """A query for open pull requests that brings at least those from that branch ("": from any)."""
 
     @abstractmethod
     def _pulls_from(self, head: RepositoryRef, head_branch: str, base_branch: str) -> Iterable[Any]:
@@ -383,10 +387,8 @@ def path_of(repository: RepositoryRef, *parts: str | int) -> str:
 
 
 def wait_for_status(forge: Forge, sha: str, context: str, within: float) -> CommitStatus:
-    """The status `context` of a commit once it is no longer pending.
-
-    Raises ForgeUnavailableError when that takes longer than `within` seconds.
-    """
+    """The status `context` of a commit once it is no longer pending. Raises ForgeUnavailableError when that takes
+    longer than `within` seconds."""
     status: CommitStatus | None = None
     for _ in attempts(within, PAUSES[1]):
         status = next((one for one in forge.statuses(sha) if one.context == context), None)
