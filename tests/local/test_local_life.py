@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -21,8 +22,11 @@ import psutil
 import pytest
 
 from forge_server import ForgeServer
+from neuroscale.cli.open_repository import local_forge
+from neuroscale.core.errors import InputError
 from neuroscale.local.process import INSTANCE_VARIABLE, belonging
 from neuroscale.local.state import State
+from printed_lines import check_lines
 from repositories import Repository
 from waiting import wait_for
 
@@ -119,6 +123,22 @@ def test_up_seeds_the_forge_and_a_second_up_changes_nothing_and_down_ends_everyt
         assert str(file) in said
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert file.read_text().strip() not in said
+    remote, ask = said.split("Ask for a service there, in this repository:\n")[1].splitlines()[:2]
+    subprocess.run(remote, shell=True, check=True, cwd=local.repository.root)
+    assert local.repository.run("ls-remote", "local", "refs/heads/main")
+    assert check_lines(ask)
+    assert "--remote local --token-file" in ask
+    local.repository.run("remote", "remove", "local")
+    default = local.repository.root / ".state/local"
+    default.parent.mkdir()
+    (default.parent / ".gitignore").write_text("*\n")
+    default.symlink_to(local.folder)
+    address, token = local_forge(local.repository.root)
+    assert (address, token.secret) == (
+        f"{status['url']}/neuroscale/platform.git",
+        (local.folder / "tokens/developer").read_text().strip(),
+    )
+
     tip = local.repository.run("ls-remote", f"{status['url']}/neuroscale/platform.git", "refs/heads/main")
     assert tip.split()[0] == local.commit
 
@@ -136,6 +156,9 @@ def test_up_seeds_the_forge_and_a_second_up_changes_nothing_and_down_ends_everyt
     local.run("down")
     assert ended(processes)
     assert all(row["health"] == "stopped" for row in local.rows(expect=1).values())
+    with pytest.raises(InputError, match="does not hold a local platform that runs"):
+        local_forge(local.repository.root)
+    shutil.rmtree(default.parent)
     local.run("down")
     local.run("up")
     again = local.status()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -15,6 +17,7 @@ from neuroscale.cli.options import JsonOption, LocalStateOption, RepositoryOptio
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
+    from neuroscale.local.forge_setup import LocalForge
     from neuroscale.local.start_and_stop import Status
 
 _PARTS = ("cost", "none")
@@ -68,12 +71,41 @@ def local_up(
     for role in ROLES:
         account = forge.account(role)
         typer.echo(f"  {account.login}: token in {account.token_file}, password in {account.password_file}")
+    for line in _forge_lines(forge, root):
+        typer.echo(line)
     if forge.state.instance.cluster:
         told = "The cluster, whose nodes with accelerators are simulated"
         typer.echo(f"{told}: export KUBECONFIG={kubeconfig(forge.state)}")
     for note in notes(forge.state):
         typer.echo(f"Note: {note}")
     return ExitStatus.PASSED
+
+
+def _forge_lines(forge: LocalForge, root: Path) -> list[str]:
+    """How to ask for a service on the forge, and who may approve and merge it: lines that work as they stand."""
+    from neuroscale.cluster.command_lines import own_program
+    from neuroscale.local.forge_accounts import ADMIN, DEVELOPER, MAINTAINER
+    from neuroscale.repo.git import Git
+    from neuroscale.repo.layout import LOCAL_STATE
+
+    address, name = forge.platform.clone_url, "local"
+    with contextlib.closing(Git(root)) as git:
+        there = git.run("remote", "get-url", "--", name, check=False)
+    held = there.stdout.decode(errors="replace").strip() if there.returncode == 0 else ""
+    ask = f"{shlex.quote(own_program())} request --interactive"
+    lines = ["Ask for a service there, in this repository:"]
+    if forge.state.folder == (root / LOCAL_STATE).absolute():
+        lines += [f"  {ask} --local", "Or by a git remote:"]
+    if held != address:
+        lines.append(f"  git remote {'set-url' if held else 'add'} {name} {address}")
+    token = shlex.quote(str(forge.account(DEVELOPER).token_file))
+    owner, admin = forge.account(MAINTAINER), forge.account(ADMIN)
+    return [
+        *lines,
+        f"  {ask} --remote {name} --token-file {token}",
+        f"Approve and merge at {forge.url}/user/login as {owner.login}: nobody approves their own change, and a change "
+        f"of the platform's own files is merged by {admin.login} alone.",
+    ]
 
 
 def _cost(also: list[str] | None) -> bool | None:

@@ -17,11 +17,12 @@ from neuroscale.core.units import MIB
 from neuroscale.core.yaml_io import decode
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
 from neuroscale.repo.git import Git
-from neuroscale.repo.layout import find_root
+from neuroscale.repo.layout import LOCAL_STATE, find_root
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import Request, fault_of, read_request
 
 if TYPE_CHECKING:
+    from neuroscale.forge.interface import Token
     from neuroscale.forge.service_pull_request import Publisher
 
 
@@ -39,20 +40,46 @@ def remote_address(git: Git, remote: str) -> str:
     return done.stdout.decode(errors="replace").strip()
 
 
+def local_forge(root: Path) -> tuple[str, Token]:
+    """The address of the repository on the forge of this repository's local platform, and its developer's token.
+
+    Raises InputError if the platform does not run.
+    """
+    from neuroscale.local.forge_accounts import DEVELOPER
+    from neuroscale.local.forge_setup import LocalForge
+    from neuroscale.local.process import is_running
+    from neuroscale.local.state import State
+
+    folder = root / LOCAL_STATE
+    state = State.read(folder)
+    if state is None or not state.instance.ports or not is_running(state):
+        told = f"{folder} does not hold a local platform that runs"
+        raise InputError.at("the command line", "--local", told, "Start it: neuroscale local up --no-cluster")
+    forge = LocalForge(state)
+    return forge.platform.clone_url, forge.account(DEVELOPER).token()
+
+
 @contextlib.contextmanager
-def opened_publisher(root: Path, remote: str, token_file: Path | None) -> Iterator[tuple[Git, Publisher]]:
-    """The clone at `root`, and what opens pull requests on the forge of its `remote`. Raises the errors of the
-    forge."""
+def opened_publisher(
+    root: Path, remote: str, token_file: Path | None, *, local: bool = False
+) -> Iterator[tuple[Git, Publisher]]:
+    """The clone at `root`, and what opens pull requests on the forge of its `remote`, or on the local platform's.
+
+    Raises InputError if `local` stands beside a remote or a token file, and the errors of the forge.
+    """
     from neuroscale.cli.options import say_progress
     from neuroscale.forge.branches import Access, Branches
     from neuroscale.forge.connect import connect
     from neuroscale.forge.service_pull_request import Publisher
     from neuroscale.forge.token import find_token
 
-    token = find_token(token_file)
+    if local and (remote != "origin" or token_file is not None):
+        told = "stands beside --remote or --token-file, so two forges are named"
+        raise InputError.at("the command line", "--local", told, "Leave --remote and --token-file out.")
+    address, token = local_forge(root) if local else ("", find_token(token_file))
     with contextlib.closing(Git(root)) as git:
-        address = remote_address(git, remote)
-        say_progress(f"Looking at {remote}")
+        address = address or remote_address(git, remote)
+        say_progress(f"Looking at {'the local forge' if local else remote}")
         yield git, Publisher(connect(address, token), Branches(git, Access(address, token)))
 
 

@@ -83,6 +83,10 @@ TokenFileOption = Annotated[
         "$NEUROSCALE_FORGE_TOKEN_FILE names.",
     ),
 ]
+LocalForgeOption = Annotated[
+    bool,
+    typer.Option("--local", help="Use the forge of `neuroscale local up`, as its developer: no remote, no token."),
+]
 
 # -------------------------------------------------------------------------------------------------- a form's answers
 

@@ -9,6 +9,7 @@ from neuroscale.cli.options import (
     AnswersOption,
     InteractiveOption,
     JsonOption,
+    LocalForgeOption,
     RemoteOption,
     RepositoryOption,
     TokenFileOption,
@@ -24,6 +25,7 @@ def request_service(
     interactive: InteractiveOption = False,
     remote: RemoteOption = "origin",
     token_file: TokenFileOption = None,
+    local: LocalForgeOption = False,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
@@ -46,6 +48,6 @@ def request_service(
             return written
         return request_of(ask(inputs, on_stderr=True).values, None)
 
-    with opened_publisher(root, remote, token_file) as (git, publisher), given.located():
+    with opened_publisher(root, remote, token_file, local=local) as (git, publisher), given.located():
         outcome = request_flow.request_service(git, publisher, request, say_progress)
     return print_outcome(outcome, as_json=as_json)
