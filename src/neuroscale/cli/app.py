@@ -48,6 +48,9 @@ COMMANDS = {  # in the order of the help
     "demo": Command("demo", "show_demo", "Show the main job from answers to a merge, in a scratch copy."),
     "status": Command("status", "show_status", "Judge a cluster's services, and print their addresses."),
     "smoke": Command("smoke", "look_at_services", "Test whether deployed services match Git."),
+    "history": Command(
+        "history", "show_history", "Tell a service's changes: who asked, what changed, when it was live."
+    ),
     "metrics": Command("metrics", "show_metrics", "Show a service's latency, tokens, queue and cache."),
     "showback": Command("showback", "show_costs", "Show what services cost, in rows that add up to the bill."),
     "token-cost": Command("token_cost", "show_token_costs", "Show what a million tokens of each service cost."),

@@ -96,6 +96,11 @@ def updated(pull: PullRequest, title_text: str, wanted: str) -> tuple[str, str]:
     return (title_text if ours else pull.title), body[: there.start()] + wanted + body[there.end() :]
 
 
+def around(pull: PullRequest) -> str:
+    """What people wrote into a description, without the generated section."""
+    return _SECTION.sub("", pull.body.replace("\r\n", "\n"))
+
+
 def _digest(text: str) -> str:
     return sha256(text.encode(errors="replace")).hexdigest()[:16]
 

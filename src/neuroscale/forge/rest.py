@@ -229,6 +229,10 @@ class Forge(ABC):
                 return
         raise problem or AssertionError("unreachable: a try returns or leaves a problem")
 
+    def approved_by(self, number: int) -> tuple[str, ...]:
+        """The accounts whose last verdict on it is an approval that still counts."""
+        return tuple(login for login, last in self._verdicts(number).items() if last.approves)
+
     def merge(self, number: int, head_sha: str) -> None:
         """Squash it into its base, if its head is still `head_sha`. Does nothing if it is merged. Raises
         MergeRefusedError."""
@@ -343,15 +347,14 @@ class Forge(ABC):
         return read(PullShape, self._client.get(self._path("pulls", number)).data)
 
     def _approved(self, number: int, head_sha: str) -> bool:
-        login = self.account().login
-        reviews = self._client.pages(self._path("pulls", number, "reviews"), self._page_size)
-        shapes = (read(ReviewShape, data) for data in reviews)
-        mine = [shape for shape in shapes if shape.user is not None and shape.user.login == login]
-        verdicts = [shape for shape in mine if shape.state not in ("COMMENT", "COMMENTED", "PENDING")]
-        if not verdicts:
-            return False
-        last = verdicts[-1]
-        return last.state == "APPROVED" and last.commit_id == head_sha and not (last.dismissed or last.stale)
+        last = self._verdicts(number).get(self.account().login)
+        return last is not None and last.approves and last.commit_id == head_sha
+
+    def _verdicts(self, number: int) -> dict[str, ReviewShape]:
+        """The last verdict of each account that reviewed it."""
+        listed = self._client.pages(self._path("pulls", number, "reviews"), self._page_size)
+        shapes = (read(ReviewShape, data) for data in listed)
+        return {shape.user.login: shape for shape in shapes if shape.user is not None and shape.is_verdict}
 
     def _to_info(self, shape: RepositoryShape) -> RepositoryInfo:
         ref = RepositoryRef(self.repository.server, shape.owner.login, shape.name)
@@ -383,10 +386,8 @@ def path_of(repository: RepositoryRef, *parts: str | int) -> str:
 
 
 def wait_for_status(forge: Forge, sha: str, context: str, within: float) -> CommitStatus:
-    """The status `context` of a commit once it is no longer pending.
-
-    Raises ForgeUnavailableError when that takes longer than `within` seconds.
-    """
+    """The status `context` of a commit once it is no longer pending. Raises ForgeUnavailableError when that takes
+    longer than `within` seconds."""
     status: CommitStatus | None = None
     for _ in attempts(within, PAUSES[1]):
         status = next((one for one in forge.statuses(sha) if one.context == context), None)

@@ -75,6 +75,14 @@ class ReviewShape(BaseModel):
     dismissed: bool = False
     stale: bool = False
 
+    @property
+    def is_verdict(self) -> bool:
+        return self.state not in ("COMMENT", "COMMENTED", "PENDING", "REQUEST_REVIEW")
+
+    @property
+    def approves(self) -> bool:
+        return self.state == "APPROVED" and not (self.dismissed or self.stale)
+
 
 Shape = TypeVar("Shape", bound=BaseModel)
 

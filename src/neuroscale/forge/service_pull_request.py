@@ -122,6 +122,10 @@ class Publisher:
         self._info: RepositoryInfo = forge.info()
         self.account: Account = forge.account()
 
+    @property
+    def forge(self) -> Forge:
+        return self._forge
+
     def base(self) -> Base:
         """The forge's main branch as it is now; afterwards the clone has its commit."""
         branch = self._info.default_branch
