@@ -106,6 +106,17 @@ class Certainty(Frozen):
     price_factor: Annotated[float, Field(gt=1, le=10)] = 2.0
 
 
+RolloutKind = Literal["surge", "replace"]
+
+
+class Rollouts(Frozen):
+    """How a change reaches the running replicas, by the form's answer about availability: `surge` needs a free
+    accelerator meanwhile, and waits for one; `replace` needs none, and one replica fewer answers."""
+
+    standard: RolloutKind = "replace"
+    high: RolloutKind = "surge"
+
+
 class OpenCost(Frozen):
     """The cluster's OpenCost: the Service through which `neuroscale showback` reaches it."""
 
@@ -132,6 +143,7 @@ class Environment(Frozen):
     prometheus: Prometheus = Field(default_factory=Prometheus)
     opencost: OpenCost = Field(default_factory=OpenCost)
     default_availability: Literal["standard", "high"]
+    rollout: Rollouts = Field(default_factory=Rollouts)
     max_replicas: Annotated[int, Field(ge=1, le=1000)]
     max_cpu_per_pod: Annotated[int, Field(ge=1)]
     node_selector: dict[str, LabelValue] = Field(default_factory=dict)

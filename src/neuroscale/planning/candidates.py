@@ -18,7 +18,6 @@ from neuroscale.planning.fit.argument_defaults import BLOCK
 from neuroscale.planning.fit.confidence import Doubt
 from neuroscale.planning.fit.device import device
 from neuroscale.planning.fit.versions import number
-from neuroscale.planning.override_shortfalls import too_short
 from neuroscale.planning.plan import Memory, Replicas, Resources, Speed
 from neuroscale.planning.price import PodPrice, pod_price
 from neuroscale.planning.replica_memory import WeightsBasis, speed
@@ -349,7 +348,7 @@ def _unsupported(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, co
         )
     longest = facts.max_position_embeddings
     if "max_model_len" in case.overrides and case.max_model_len < case.asked_tokens:
-        context.append(too_short(case.max_model_len, case.asked_tokens, case.wanted_model_len, longest))
+        context.append(_too_short(case.max_model_len, case.asked_tokens, case.wanted_model_len, longest))
     if (needed := max(case.max_model_len, case.asked_tokens)) > longest:
         context.append(
             f"A request may be {needed} tokens long (prompt, answer and chat template); {model.name} reads at most "
@@ -372,3 +371,11 @@ def _too_small(
         f"= {total:.2f} GiB on each accelerator, and {needed.usable:.2f} GiB are usable ({total - needed.usable:.2f} "
         f"GiB short).{close}",
     )
+
+
+def _too_short(overridden: int, asked: int, wanted: int, longest: int) -> str:
+    """Why a plan with an overridden context is refused. All are tokens: the context, the longest prompt and answer,
+    these with the chat template, and the most that the model reads."""
+    fix = f"override it with at least {min(wanted, longest)}, or remove it" if asked <= longest else "remove it"
+    told = f"The override of max_model_len is {overridden}, and prompt and answer of the form may have {asked} tokens"
+    return f"{told}: {fix}."

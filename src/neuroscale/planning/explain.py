@@ -12,6 +12,7 @@ from neuroscale.planning.fit.confidence import UNMEASURED, confidence_of, unknow
 from neuroscale.planning.fit.device import device
 from neuroscale.planning.fit.result import Confidence
 from neuroscale.planning.plan import AppliedOverride
+from neuroscale.planning.rollout import reason_of, rollout_of
 from neuroscale.planning.startup import reasons_of, startup_of
 from neuroscale.planning.vllm_flags import architecture
 
@@ -271,7 +272,9 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
             if "kv_cache_dtype" not in case.overrides
             else "The KV cache is kept in 8 bits (fp8); scales are uncalibrated, so check the answers' quality."
         )
-    sentences += reasons_of(startup_of(case, chosen))
+    start = startup_of(case, chosen)
+    sentences += reasons_of(start)
+    sentences.append(reason_of(case, rollout_of(case, replicas.min, chosen.count, start), replicas.min, chosen.label))
     pace = chosen.speed
     if pace.ttft_seconds is not None and pace.decode_tokens_per_second is not None:
         sentences.append(

@@ -31,6 +31,8 @@ def print_plan(plan: Plan, console: Console) -> None:
     if plan.verdict != "refused":
         field(console, "Price", price(plan))
         field(console, "Startup", phrases.startup(plan.startup))
+        if later := phrases.later_changes(plan, terminal):
+            field(console, "Rollout", later)
         if speed := phrases.speed(plan.speed):
             field(console, "Speed", speed)
         field(console, "Runtime", f"{terminal(plan.runtime.name)} {terminal(plan.runtime.version)}")

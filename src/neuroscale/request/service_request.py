@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_
 from pydantic_core import PydanticCustomError
 
 from neuroscale.catalog import Catalog
-from neuroscale.catalog.settings import Settings
+from neuroscale.catalog.settings import RolloutKind, Settings
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.frozen import Frozen
 from neuroscale.core.validation import from_document, parse, shorten, suggest, wrong
@@ -87,6 +87,7 @@ _OVERRIDES: Mapping[str, tuple[str, TypeAdapter[Any]]] = MappingProxyType(
             TypeAdapter(Annotated[float, Field(ge=0.5, le=0.95)]),
         ),
         "kv_cache_dtype": ("auto or fp8", TypeAdapter(Literal["auto", "fp8"])),
+        "rollout": ("surge or replace", TypeAdapter(RolloutKind)),
     }
 )
 OVERRIDE_FIELDS = tuple(_OVERRIDES)

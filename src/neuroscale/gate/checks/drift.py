@@ -23,6 +23,7 @@ from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.planning.override_shortfalls import shortfalls_of
 from neuroscale.planning.plan import Plan, read_plan
 from neuroscale.planning.planner import plan, request_digest, settings_key
+from neuroscale.planning.rollout import quota_shortage
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import CATALOG_INFO, PLAN_FILE, REQUEST_FILE
@@ -233,7 +234,16 @@ class _Comparison:
         fix = f"Change the overrides or the answers, run `neuroscale replan {self.folder}` and commit the result."
         for shortfall in shortfalls_of(request, locked):  # what overrides take from the answers of the form
             self.say("less-than-asked", REQUEST_FILE, shortfall, fix, notice=True)
+        self._quota(locked)
         self._files(request, locked)
+
+    def _quota(self, locked: Plan) -> None:
+        """Whether the team's quota in Git can ever hold the pods, and those that a rollout starts beside them."""
+        team = self.platform.catalog.teams.get(locked.tenancy.team)
+        if team is not None and (short := quota_shortage(locked, team.quota)) is not None:
+            fix = f"{short.fix} Then run `neuroscale replan {self.folder}` and commit the result."
+            # A plan from before was accepted as it is.
+            self.say("beyond-quota", PLAN_FILE, short.told, fix, notice=locked.rollout is None)
 
     def _belongs(self, request: Request, locked: Plan) -> None:
         """The request and the plan name the folder that they lie in."""

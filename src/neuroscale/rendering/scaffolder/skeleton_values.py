@@ -88,6 +88,9 @@ class TemplateValues(TypedDict):
     liveness_failure_threshold: Scalar
     drain_seconds: Scalar
     termination_grace_seconds: Scalar
+    has_rollout: bool
+    max_surge: Scalar
+    max_unavailable: Scalar
 
 
 Kind = Literal["scalar", "text", "flag", "scalars", "named"]
@@ -125,7 +128,7 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
     """
     encode = Encoder(PLAN_FILE)
     _check_plan(request, plan, encode)
-    around, resources, replicas = plan.surroundings, plan.resources, plan.replicas
+    around, resources, replicas, rollout = plan.surroundings, plan.resources, plan.replicas, plan.rollout
     has_accelerator = resources.accelerator_resource != ""
     stored = plan.model_source.startswith(_STORES)
     downloaded_gib = 0 if stored else max(plan.memory_gib.weights * plan.tensor_parallel_size, 0)
@@ -202,6 +205,10 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
         termination_grace_seconds=encode.positive(
             "startup.termination_grace_seconds", plan.startup.termination_grace_seconds
         ),
+        # Folders of plans without a rollout stay as they were rendered.
+        has_rollout=rollout is not None,
+        max_surge=Scalar(str(rollout.max_surge if rollout else 0)),
+        max_unavailable=Scalar(str(rollout.max_unavailable if rollout else 0)),
     )
     values["request_yaml"] = encode.file(lambda: dump_request(request))
     values["plan_yaml"] = encode.file(lambda: dump_plan(plan))
@@ -228,6 +235,8 @@ def _check_plan(request: Request, plan: Plan, encode: Encoder) -> None:
         encode.refuse(
             "replicas.max", f"{replicas.max} is below replicas.min ({replicas.min})", "Raise max or lower min."
         )
+    if plan.rollout is not None and {plan.rollout.max_surge, plan.rollout.max_unavailable} != {0, 1}:
+        encode.refuse("rollout", "is neither one pod more nor one pod fewer", _RENEW)
     home = plan.environment_variables.get("HOME", "")
     if not re.fullmatch(r"(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+", home):
         encode.refuse(
