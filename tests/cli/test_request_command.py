@@ -228,6 +228,10 @@ def test_a_request_opens_a_pull_request_from_a_fork_and_a_second_run_changes_not
     assert site.pull() == pull
     assert len(site.commits(pull.number)) == 1
     assert state_of(site.clone) == before
+    # Nobody opens a second one, also who may push to the repository itself.
+    other = site.request(role="owner", concurrent_users=7)
+    assert (other.status, site.pulls()) == (2, [pull])
+    assert f"{pull.url}: asks for a change of it already, and developer opened it" in other.err
 
 
 def test_models_with_states_come_from_the_form_to_a_judged_pull_request(site: Site) -> None:
@@ -266,7 +270,7 @@ def test_who_may_push_gets_a_branch_in_the_repository_itself(site: Site) -> None
     # Whoever may not push there is told so, and opens no second one.
     other = site.request()
     assert other.status == 2
-    assert "asks for this service already" in other.err
+    assert "asks for a change of it already, and owner opened it" in other.err
     assert site.pull().author == "owner"
 
 

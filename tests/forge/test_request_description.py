@@ -45,7 +45,7 @@ def planned(**changes: object) -> Subject:
 
 
 def of(subject: Subject, login: str = "alice") -> str:
-    return describe(subject, login, HEAD, BRANCH, TITLE)
+    return describe(subject, TITLE, BRANCH).section(login, HEAD)
 
 
 def pull(title_text: str, body: str) -> PullRequest:
@@ -113,7 +113,7 @@ def test_what_people_wrote_around_it_stays_and_the_section_is_renewed_in_place()
 
 def test_a_title_that_somebody_changed_stays() -> None:
     old = of(planned())
-    new = describe(planned(concurrent_users=9), "alice", HEAD, BRANCH, "Serve another model")
+    new = describe(planned(concurrent_users=9), "Serve another model", BRANCH).section("alice", HEAD)
     assert updated(pull(TITLE, old), "Serve another model", new)[0] == "Serve another model"
     assert updated(pull("WIP: mine", old), "Serve another model", new)[0] == "WIP: mine"
     # And it goes on doing so.
@@ -123,7 +123,7 @@ def test_a_title_that_somebody_changed_stays() -> None:
 
 @pytest.mark.parametrize("owner", ["a;id", "$(id)", "a b", "`id`", "a'b", "```"])
 def test_the_commands_hold_names_as_one_word_each(owner: str) -> None:
-    text = describe(planned(), "alice", replace(HEAD, owner=owner), BRANCH, TITLE)
+    text = describe(planned(), TITLE, BRANCH).section("alice", replace(HEAD, owner=owner))
     fence = [token.content for token in _PARSER.parse(text) if token.type == "fence" and token.info == "sh"]
     assert len(fence) == 1
     assert len(fence[0].splitlines()) == 2
@@ -188,7 +188,7 @@ def _filled(text: str, many: int = 1) -> str:
     choices = (Considered(text, 2, Decimal(1), text), Considered(text, 1, None, "")) * many
     before = made.model_copy(update={"accelerator_count": 4, "model": f"{text} "})
     subject = Subject(request, made, before, NotChosen(choices, frozenset()), is_new=False)
-    return describe(subject, text, HEAD, BRANCH, TITLE)
+    return describe(subject, TITLE, BRANCH).section(text, HEAD)
 
 
 def _inline(tokens: list[Token]) -> Iterator[Token]:

@@ -444,10 +444,10 @@ def test_values_that_were_never_encoded_do_not_pass() -> None:
 def test_answers_become_the_files_that_render_makes_of_the_same_plan() -> None:
     request = pull_request_for(ANSWERS, PLATFORM)
     folder = "manifests/dev/support-chat"
-    assert request.branch == "neuroscale/dev/support-chat"
+    assert interpreter.branch_name(TEMPLATE, ANSWERS) == "neuroscale/dev/support-chat"
     assert request.title == "Serve google/gemma-4-26B-A4B-it-qat-w4a16-ct as support-chat in dev"
-    assert request.update
-    assert not request.create_when_empty
+    publish = TEMPLATE.steps[-1].input
+    assert (publish["update"], publish["createWhenEmpty"]) == (True, False)
     asked = load_request(request.files[f"{folder}/request.yaml"], "request.yaml")
     planned = make_real_plan(asked, CATALOG, SETTINGS, TEMPLATE.version)
     assert request.files == {f"{folder}/{name}": text for name, text in render(asked, planned, TEMPLATE).items()}

@@ -16,7 +16,7 @@ from neuroscale.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from neuroscale.rendering.planning_inputs import PlanningInputs
+    from neuroscale.forge.request_flow import Main
     from neuroscale.request.service_request import Request
 
 
@@ -34,7 +34,8 @@ def request_service(
     from neuroscale.cli.open_repository import opened_publisher
     from neuroscale.cli.options import say_progress
     from neuroscale.cli.request_outcome import print_outcome
-    from neuroscale.forge import request_flow
+    from neuroscale.forge.request_flow import Desk
+    from neuroscale.forge.service_changes import Requested
     from neuroscale.rendering.scaffolder.plan_step import request_of
     from neuroscale.repo.layout import find_root
 
@@ -43,11 +44,11 @@ def request_service(
     root = find_root(repository or Path.cwd())
     written = None if answers is None else written_request(given, root)
 
-    def request(inputs: PlanningInputs) -> Request:
+    def request(main: Main) -> Request:
         if written is not None:
             return written
-        return request_of(ask(inputs, on_stderr=True).values, None)
+        return request_of(ask(main.inputs, on_stderr=True).values, None)
 
     with opened_publisher(root, remote, token_file, local=local) as (git, publisher), given.located():
-        outcome = request_flow.request_service(git, publisher, request, say_progress)
+        outcome = Desk(git, publisher, say_progress).bring(Requested(request))
     return print_outcome(outcome, as_json=as_json)

@@ -62,32 +62,49 @@ def title(text: str) -> str:
     return one_line(text, LONGEST_TITLE)
 
 
-def describe(subject: Subject, asked_by: str, head: RepositoryRef, branch: str, title_text: str) -> str:
-    """The section for a pull request from `branch` of `head`; the same for the same arguments.
+@dataclass(frozen=True)
+class Description:
+    """The description of a pull request, made before anything is pushed. Who asks, and from which repository, is known
+    only then."""
 
-    `asked_by` is the account's login, `title_text` the title of the pull request.
-    """
-    parts = [
-        _lead(subject, asked_by),
-        _asked(subject.request),
+    title: str
+    asks_for: str  # what follows `LOGIN asks for`; "": nobody asks
+    parts: tuple[str, ...]  # Markdown, the most important first
+    branch: str = ""  # for the commands that look at it; "": none are shown
+
+    def section(self, asked_by: str, head: RepositoryRef) -> str:
+        """The text between the markers by which `updated` finds it again. `asked_by` is the account's login."""
+        lead = f"{code(asked_by, 80)} asks for {self.asks_for}." if self.asks_for else ""
+        look = _look(head, self.branch) if self.branch else ""
+        text = "\n\n".join(part for part in (lead, *self.parts, look) if part)
+        if len(text) > _LONGEST:
+            text = "\n\n".join([lead, *self.parts[:1], "The rest is too long to be shown here.", look])
+        return f"<!-- neuroscale-request {_digest(self.title)} -->\n{text}\n<!-- /neuroscale-request -->"
+
+
+def describe(subject: Subject, title_text: str, branch: str, said: Iterable[str] = ()) -> Description:
+    """The description of a service's change, which `title_text` and the `branch` of the pull request name. `said`:
+    sentences that come first."""
+    request = subject.request
+    what = "a new service" if subject.is_new else "a change of the service"
+    first = listed(said)
+    parts = (
+        f"{first}\n\n{_asked(request)}" if first else _asked(request),
         _plan(subject),
         _why(subject),
         _not_chosen(subject.plan, subject.not_chosen.choices),
-        _look(head, branch),
-    ]
-    text = "\n\n".join(part for part in parts if part)
-    if len(text) > _LONGEST:
-        text = "\n\n".join([parts[0], parts[1], "The rest is too long to be shown here.", parts[-1]])
-    return section(text, title_text)
+    )
+    asks_for = f"{what} {code(f'{request.environment}/{request.service}', 120)}"
+    return Description(title_text, asks_for, parts, branch)
 
 
-def section(text: str, title_text: str) -> str:
-    """The text between the markers by which `updated` finds it again."""
-    return f"<!-- neuroscale-request {_digest(title_text)} -->\n{text}\n<!-- /neuroscale-request -->"
+def listed(sentences: Iterable[str]) -> str:
+    """Sentences as a list."""
+    return "\n".join(f"- {prose(sentence, 1000)}" for sentence in sentences)
 
 
 def updated(pull: PullRequest, title_text: str, wanted: str) -> tuple[str, str]:
-    """Title and body that an open pull request should have: its `section` renewed, and text by people kept."""
+    """Title and body that an open pull request should have: its section renewed, and text by people kept."""
     body = pull.body.replace("\r\n", "\n")
     there = _SECTION.search(body)
     if there is None:
@@ -103,12 +120,6 @@ def around(pull: PullRequest) -> str:
 
 def _digest(text: str) -> str:
     return sha256(text.encode(errors="replace")).hexdigest()[:16]
-
-
-def _lead(subject: Subject, asked_by: str) -> str:
-    request = subject.request
-    what = "a new service" if subject.is_new else "a change of the service"
-    return f"{code(asked_by, 80)} asks for {what} {code(f'{request.environment}/{request.service}', 120)}."
 
 
 def _asked(request: Request) -> str:

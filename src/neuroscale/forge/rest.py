@@ -102,6 +102,13 @@ class Forge(ABC):
         """The open pull request from that branch, or None."""
         return next(self._find_pulls(head_owner, head_branch, base_branch), None)
 
+    def open_pulls(self, base_branch: str) -> list[PullRequest]:
+        """All open pull requests that go to the branch, from any branch of any repository."""
+        listed = self._client.pages(self._path("pulls"), self._open_pulls("", "", base_branch))
+        # One that changes between two pages may be listed twice.
+        pulls = {pull.number: pull for pull in (self._to_pull(read(PullShape, data)) for data in listed)}
+        return [pull for pull in pulls.values() if (pull.state, pull.base_branch) == ("open", base_branch)]
+
     def _find_pulls(self, head_owner: str, head_branch: str, base_branch: str) -> Iterator[PullRequest]:
         for data in self._client.pages(self._path("pulls"), self._open_pulls(head_owner, head_branch, base_branch)):
             pull = self._to_pull(read(PullShape, data))
@@ -294,7 +301,7 @@ class Forge(ABC):
 
     @abstractmethod
     def _open_pulls(self, head_owner: str, head_branch: str, base_branch: str) -> Query:
-        """A query for open pull requests that brings at least those from that branch."""
+        """A query for open pull requests that brings at least those from that branch ("": from any)."""
 
     @abstractmethod
     def _pulls_from(self, head: RepositoryRef, head_branch: str, base_branch: str) -> Iterable[Any]:

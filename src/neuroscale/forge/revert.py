@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from neuroscale.forge import description
 from neuroscale.forge.branches import Branches, is_ancestor, make_commit, scratch_index
-from neuroscale.forge.interface import PullRequest, RepositoryRef
+from neuroscale.forge.description import Description
+from neuroscale.forge.interface import PullRequest
 from neuroscale.forge.rest import Forge
 from neuroscale.forge.service_pull_request import Base, Prepared, Proposal, Publisher, until_nobody_interferes
 from neuroscale.repo.git import Git
@@ -187,9 +187,5 @@ class Reverter:
         message = "\n\n".join([title, "\n".join(lines)])
         commit = make_commit(self._git, tree, [self.base.commit], message, self._publisher.account)
 
-        def described(repository: RepositoryRef, login: str) -> str:
-            del repository, login
-            return description.section(text, title)
-
-        proposal = Proposal(merge.branch, title, described)
+        proposal = Proposal(merge.branch, Description(title, "", (text,)))
         return self._publisher.publish(self.base, None, Prepared(commit, is_new=True), proposal).pull

@@ -18,14 +18,12 @@ from neuroscale.core.printable import markdown as prose
 from neuroscale.core.printable import markdown_cell as cell
 from neuroscale.core.printable import markdown_code as code
 from neuroscale.forge.after_merge.evidence import Evidence, Outcome, ServiceEvidence
-from neuroscale.forge.interface import Account, Comment
+from neuroscale.forge.interface import SOME_APP, Account, Comment
 from neuroscale.forge.revert import Merge, Reverted
 from neuroscale.smoke.results import Result
 
 MARKER = "<!-- neuroscale-smoke -->"
 _LINE = re.compile(r"<!-- neuroscale-smoke-record (\{.*\}) -->")
-# GitHub's adapter returns this for every token of an app, because such a token does not show its account.
-_SOME_APP = "github-actions[bot]"
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ class Record:
 def read_record(comments: Iterable[Comment], account: Account) -> Record | None:
     """The record in the account's own comment; None without one. A comment of another account never counts."""
     for comment in comments:
-        own = comment.author == account.login or (account.login == _SOME_APP and comment.author.endswith("[bot]"))
+        own = comment.author == account.login or (account.login == SOME_APP and comment.author.endswith("[bot]"))
         lines = comment.body.replace("\r\n", "\n").split("\n")
         if own and lines[0] == MARKER and len(lines) > 2 and (match := _LINE.fullmatch(lines[2])):
             return _read(match[1])
