@@ -23,7 +23,6 @@ from neuroscale.forge.interface import (
     MergeRefusedError,
     Protection,
     PullRequest,
-    PullState,
     RepositoryInfo,
     RepositoryRef,
 )
@@ -36,6 +35,7 @@ from neuroscale.forge.rest_shapes import (
     same_text,
     to_comment,
     to_issue,
+    to_pull,
 )
 
 # Seconds between reads while the forge works in the background; the last one repeats.
@@ -368,21 +368,7 @@ class Forge(ABC):
         may_push = shape.permissions is not None and shape.permissions.push and not shape.archived
         return RepositoryInfo(ref, shape.default_branch, may_push)
 
-    def _to_pull(self, shape: PullShape) -> PullRequest:
-        state: PullState = "merged" if shape.merged_at else "open" if shape.state == "open" else "closed"
-        return PullRequest(
-            number=shape.number,
-            url=shape.html_url,
-            title=shape.title,
-            body=shape.body or "",
-            state=state,
-            author=shape.user.login if shape.user else "",
-            head_owner=shape.head.repo.owner.login if shape.head.repo else "",
-            # Gitea names its own copy if the branch is gone; the label is still the branch's name.
-            head_branch=shape.head.label if shape.head.ref.startswith("refs/") else shape.head.ref,
-            head_sha=shape.head.sha,
-            base_branch=shape.base.ref,
-        )
+    _to_pull = staticmethod(to_pull)
 
     def _absolute(self, url: str | None) -> str:
         return urljoin(f"{self.repository.server}/", url) if url else ""
