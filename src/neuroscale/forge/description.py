@@ -113,6 +113,12 @@ def updated(pull: PullRequest, title_text: str, wanted: str) -> tuple[str, str]:
     return (title_text if ours else pull.title), body[: there.start()] + wanted + body[there.end() :]
 
 
+def inside(pull: PullRequest) -> str:
+    """The generated section of a description, without its markers."""
+    there = _SECTION.search(pull.body.replace("\r\n", "\n"))
+    return "" if there is None else "\n".join(there[0].split("\n")[1:-1]).strip()
+
+
 def around(pull: PullRequest) -> str:
     """What people wrote into a description, without the generated section."""
     return _SECTION.sub("", pull.body.replace("\r\n", "\n"))
