@@ -124,6 +124,15 @@ def test_a_batch_that_is_killed_and_run_again_ends_the_same(site: Site) -> None:
     after = site.upgrade("--all", "--json", "--limit", "1")
     assert sorted(results(after).items()) == [("three", "opened"), ("two", "waiting")]
 
+    # What somebody closed unmerged is opened again only for who names it.
+    (pull,) = site.pulls()
+    path = f"/repos/{site.ref.slug}/pulls/{pull.number}"
+    site.server.api("PATCH", path, site.server.owner, {"state": "closed"})
+    declined = site.upgrade("--all", "--json")
+    assert declined.status == 0, declined.err
+    assert sorted(results(declined).items()) == [("three", "declined"), ("two", "opened")]
+    assert results(site.upgrade("three", "--json")) == {"three": "opened"}
+
 
 def test_what_gets_worse_and_what_others_change_is_left_out_by_name(site: Site) -> None:
     request = make_request(service="one", model=MODEL, environment="dev", concurrent_users=9)

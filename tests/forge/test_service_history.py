@@ -28,6 +28,10 @@ from platform_repository import CATALOG, SETTINGS, TEMPLATE
 from repositories import Repository
 
 PATH = ServicePath("dev", "support-chat")
+GENERATED = (
+    "<!-- neuroscale-request 0123456789abcdef -->\n`owner` asks for a new service.\n\n"
+    "- It moves from dev\\: see #<!---->1.\n\n### What is asked for\n\n- Model: x\n<!-- /neuroscale-request -->"
+)
 MODEL = "google/gemma-4-26B-A4B-it-qat-w4a16-ct"
 
 
@@ -90,7 +94,7 @@ def told(project: Project, monkeypatch: pytest.MonkeyPatch, *options: str) -> tu
 def test_a_retired_services_history_names_who_what_why_and_what_was_checked(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = merged(project, files(), "Serve it", "<!-- hidden -->\nFor the support desk.")
+    first = merged(project, files(), "Serve it", f"{GENERATED}\nFor the support desk.")
     project.tell(Seen(passing(PATH.service)))
     second = merged(project, files(concurrent_users=16, overrides=(override(),)), "Serve more")
     gone = dict.fromkeys(files())
@@ -110,7 +114,7 @@ def test_a_retired_services_history_names_who_what_why_and_what_was_checked(
     asked = added["asked"]
     assert (asked["number"], asked["asked_by"], asked["gate"]) == (first.number, "owner", "success")
     assert asked["approved_by"] == [project.server.forge(project.repository, project.server.admin).account().login]
-    assert asked["why"] == "For the support desk."
+    assert asked["why"] == "For the support desk. It moves from dev: see #1."
     assert asked["gate_comments"][0]["text"] == "Passed: nothing stands against it"
     (smoke,) = asked["smoke_tests"]
     assert smoke == {"author": project.bot.login, "text": f"Smoke test passed: `dev/{PATH.service}`"}
@@ -119,7 +123,7 @@ def test_a_retired_services_history_names_who_what_why_and_what_was_checked(
         "dev/support-chat: 3 changes on main, the newest first",
         "answers     concurrent_users 8 -> 16; overrides.replicas.min not set -> 2 until 2027-01-01",
         f"asked by    owner, approved by {asked['approved_by'][0]}: {first.url}",
-        "why         For the support desk.",
+        "why         For the support desk. It moves from dev: see #1.",
         "smoke tests no comment",
     ):
         assert line in text

@@ -110,7 +110,7 @@ def upgrade_services(
         where = f"{main.base.branch} at {main.base.commit[:12]}"
         looked = _look(where, main.snapshot, main.inputs, chosen, root, also_worse=also_worse)
         at_once = main.inputs.settings.upgrades.open_at_once
-        done = open_batch(desk, looked.upgrades, at_once, limit or at_once)
+        done = open_batch(desk, looked.upgrades, at_once, limit or at_once, declined_too=bool(chosen.services))
     _print(looked, done, as_json=as_json, dry_run=False)
     stopped = looked.unusable or any(one.result in ("left out", "refused") for one in done.values())
     return ExitStatus.FINDINGS if stopped else ExitStatus.PASSED
@@ -180,7 +180,7 @@ def _print(looked: Looked, done: Mapping[ServicePath, Done], *, as_json: bool, d
         print_upgrades(looked.upgrades, plain_console(200))
     _list("Left out, since they get worse; --also-worse takes those that can be served", _worse(looked))
     _list("Not planned", [f"{_name(path)}: {why}" for path, why in looked.unusable.items()])
-    results = ("opened", "updated", "unchanged", "waiting", "refused", "left out")
+    results = ("opened", "updated", "unchanged", "waiting", "declined", "refused", "left out")
     for result in results:
         rows = [
             f"{_name(path)}: {' '.join(filter(None, (one.url, one.why)))}"

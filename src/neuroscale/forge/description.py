@@ -119,6 +119,13 @@ def inside(pull: PullRequest) -> str:
     return "" if there is None else "\n".join(there[0].split("\n")[1:-1]).strip()
 
 
+def said(pull: PullRequest) -> tuple[str, ...]:
+    """The sentences with which the generated section begins, as plain text."""
+    first = inside(pull).split("\n### ")[0].split("\n")
+    plain = (re.sub(r"<!-- ?-->", "", line) for line in first if line.startswith("- "))
+    return tuple(re.sub(r"\\(?=[!-/:-@\[-`{-~])", "", line.removeprefix("- ")) for line in plain)
+
+
 def around(pull: PullRequest) -> str:
     """What people wrote into a description, without the generated section."""
     return _SECTION.sub("", pull.body.replace("\r\n", "\n"))

@@ -57,9 +57,10 @@ class Comments:
 
 @dataclass(frozen=True)
 class Asked:
-    """The merged pull request of a change. `why`: what people wrote into its description, beside the generated part.
+    """The merged pull request of a change.
 
-    `gate`: the state of the gate's status at the head that was merged, "" if it has none.
+    `why`: what people wrote into its description, and the sentences with which a command began it. `gate`: the state of
+    the gate's status at the head that was merged, "" if it has none.
     """
 
     number: int
@@ -225,11 +226,16 @@ def _asked(forge: Forge, pull: PullRequest) -> Asked:
         pull.title,
         pull.author,
         forge.approved_by(pull.number),
-        _HIDDEN.sub("", description.around(pull)).strip()[:_LONGEST],
+        _why(pull),
         statuses[0].state if statuses else "",
         tuple(_headlines(comments, MARKER)),
         tuple(_headlines(comments, smoke.MARKER)),
     )
+
+
+def _why(pull: PullRequest) -> str:
+    people = _HIDDEN.sub("", description.around(pull)).strip()
+    return " ".join((people, *description.said(pull))).strip()[:_LONGEST]
 
 
 def _headlines(comments: Iterable[Comment], marker: str) -> Iterable[Comments]:

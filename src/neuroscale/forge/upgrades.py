@@ -8,6 +8,7 @@ from typing import Literal
 
 from neuroscale.core.errors import InputError
 from neuroscale.core.printable import counted, terminal
+from neuroscale.forge import description
 from neuroscale.forge.interface import ForgeError, ForgeUnavailableError
 from neuroscale.forge.request_flow import Change, Desk, Draft, Main, Refused, Service
 from neuroscale.forge.service_changes import planned
@@ -21,7 +22,7 @@ from neuroscale.request.service_request import Request
 TITLE = "Upgrade "
 """How the title of each of these pull requests begins: those that are open are counted by it."""
 
-Result = Literal["opened", "updated", "unchanged", "left out", "refused", "waiting"]
+Result = Literal["opened", "updated", "unchanged", "declined", "left out", "refused", "waiting"]
 
 
 @dataclass(frozen=True)
@@ -62,16 +63,18 @@ def _is_upgrade(service: Service) -> bool:
     return both and service.newest.request == service.merged.request  # type: ignore[union-attr]
 
 
-def open_batch(desk: Desk, wanted: Mapping[ServicePath, Upgrade], at_once: int, limit: int) -> dict[ServicePath, Done]:
+def open_batch(
+    desk: Desk, wanted: Mapping[ServicePath, Upgrade], at_once: int, limit: int, *, declined_too: bool = False
+) -> dict[ServicePath, Done]:
     """Bring the open pull requests of these services up to date, and open others in order: at most `limit`, and only
-    while fewer than `at_once` of all upgrades are open.
+    while fewer than `at_once` of all upgrades are open. `declined_too`: also what somebody closed unmerged before.
 
     It may be broken off at any point and run again: what is open stays, and the others follow. Raises
     ForgeUnavailableError.
     """
     main = desk.main()
     pulls = desk.publisher.open_pulls(main.base)
-    open_now = sum(pull.title.startswith(TITLE) for pull in pulls)
+    open_now = sum(pull.title.startswith(TITLE) and bool(description.inside(pull)) for pull in pulls)
     branches = {path: branch_name(main.inputs.template, answers_of(one.request)) for path, one in wanted.items()}
     has_pull = {pull.head_branch for pull in pulls}
     done: dict[ServicePath, Done] = {}
@@ -81,10 +84,28 @@ def open_batch(desk: Desk, wanted: Mapping[ServicePath, Upgrade], at_once: int, 
             why = f"{counted(open_now, 'upgrade')} of {at_once:,} open" if open_now >= at_once else f"--limit {limit:,}"
             done[path] = Done("waiting", why=why)
             continue
+        closed = "" if declined_too or branches[path] in has_pull else _declined(desk, wanted[path], branches[path])
+        if closed:
+            done[path] = Done("declined", closed, "was closed unmerged. Name the service to open it again.")
+            continue
         done[path] = _bring(desk, wanted[path])
         if done[path].result == "opened":
             opened, open_now = opened + 1, open_now + 1
     return {path: done[path] for path in wanted}
+
+
+def _declined(desk: Desk, upgrade: Upgrade, branch: str) -> str:
+    """The address of the pull request that asked for exactly this and was closed unmerged; "" if there is none."""
+    forge = desk.publisher.forge
+    head = forge.repository if forge.info().may_push else forge.fork().ref
+    last = forge.last_pull(head, branch, desk.main().base.branch)
+    if last is None or last.state != "closed":
+        return ""
+    looked = desk.look(Anew(upgrade))
+    if isinstance(looked, Refused):
+        return ""
+    text = looked[1].description.section(last.author, head)
+    return last.url if text in last.body.replace("\r\n", "\n") else ""
 
 
 def _bring(desk: Desk, upgrade: Upgrade) -> Done:
