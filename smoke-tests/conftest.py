@@ -15,7 +15,16 @@ from neuroscale.cluster.endpoint.errors import EndpointError, UnreachedError
 from neuroscale.core.errors import NeuroscaleError
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
 from neuroscale.smoke import model_requests
-from neuroscale.smoke.expected_services import Api, Opened, Service, Target, https_url, load_target, who_am_i
+from neuroscale.smoke.expected_services import (
+    Api,
+    Opened,
+    Service,
+    Target,
+    https_url,
+    load_target,
+    version_that_answers,
+    who_am_i,
+)
 from neuroscale.smoke.model_requests import Prompts
 from neuroscale.smoke.pytest_plugin import distrust, hide
 from neuroscale.smoke.results import NeedsError
@@ -96,7 +105,9 @@ def pods(cluster: Cluster, service: Service) -> list[Object]:
 
 
 @pytest.fixture(scope="session")
-def opened(spec: Spec, cluster: Cluster, service: Service, pytestconfig: pytest.Config) -> Iterator[Opened]:
+def opened(
+    spec: Spec, cluster: Cluster, target: Target, service: Service, pytestconfig: pytest.Config
+) -> Iterator[Opened]:
     """The endpoint, or why it cannot be opened."""
     with contextlib.ExitStack() as stack:
         inside = None
@@ -114,7 +125,8 @@ def opened(spec: Spec, cluster: Cluster, service: Service, pytestconfig: pytest.
         except NeuroscaleError as error:
             yield Opened(None, inside, error)
             return
-        yield Opened(endpoint, inside, None)
+        asked = inside.pod if endpoint is inside else ""
+        yield Opened(endpoint, inside, None, version_that_answers(cluster, target, service, asked))
 
 
 @pytest.fixture(scope="session")

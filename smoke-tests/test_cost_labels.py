@@ -19,7 +19,11 @@ def test_every_pod_carries_the_labels_that_costs_are_charged_by(
 ) -> None:
     """Cost labels reach the pods."""
     absent = [name for name in COST_LABELS if not service.labels.get(name)]
-    require(not absent, f"Git's manifest lacks {', '.join(absent)}", "Render the service again: neuroscale replan")
+    require(
+        not absent,
+        f"Git's manifest lacks {', '.join(absent)}",
+        f"Render it again: neuroscale replan {service.path.folder}",
+    )
     wrong = []
     for pod in pods:
         labels = part(pod, "metadata", "labels")

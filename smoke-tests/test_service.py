@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from neuroscale.catalog.settings import load_settings
 from neuroscale.cluster.command_lines import CommandLines
-from neuroscale.cluster.service_status_reader import Question, Reader
-from neuroscale.cluster.services_in_git import Clone
 from neuroscale.kube.client import Cluster
-from neuroscale.repo.snapshot import FolderSnapshot
-from neuroscale.smoke.expected_services import Service, Target
+from neuroscale.smoke.expected_services import Service, Target, status_in_cluster
 from neuroscale.smoke.pytest_plugin import Notes
 from neuroscale.smoke.results import CannotTellError, FindingError, require
 
@@ -20,11 +16,7 @@ def test_its_newest_generation_is_ready(
     cluster: Cluster, target: Target, service: Service, lines: CommandLines, note: Notes
 ) -> None:
     """The InferenceService is Ready at its newest generation."""
-    clone = Clone(target.root, load_settings(FolderSnapshot(target.root)).repository.default_branch)
-    try:
-        answer = Reader(cluster, clone).ask(Question((service.namespace,), target.environment, service.name))
-    finally:
-        clone.close()
+    answer = status_in_cluster(cluster, target, service)
     found = [one for one in answer.services if one.namespace == service.namespace]
     if answer.unreadable:
         raise CannotTellError("; ".join(answer.unreadable), "Ask the platform's team for the right to read it.")

@@ -70,7 +70,7 @@ def test_the_live_object_is_what_git_holds(live: Object, service: Service, lines
 def test_the_running_pods_are_what_git_holds(
     cluster: Cluster, pods: list[Object], service: Service, lines: CommandLines, note: Notes
 ) -> None:
-    """The running pods equal Git: labels, image and arguments."""
+    """The running pods equal Git: labels, image, arguments and resources."""
     runtime = _runtime_arguments(cluster, service)
     wrong = [f"{pod['metadata']['name']}: {told}" for pod in pods for told in _differences(pod, service, runtime)]
     require(
@@ -94,16 +94,29 @@ def _runtime_arguments(cluster: Cluster, service: Service) -> list[str]:
 
 def _differences(pod: Object, service: Service, runtime: list[str]) -> list[str]:
     labels = part(pod, "metadata", "labels")
-    told = [
+    server = next((one for one in items(pod, "spec", "containers") if one.get("name") == SERVER), {})
+    told = _other_resources(server, service)
+    told += [
         f"label {name} is {labels.get(name)!r}, not {value!r}"
         for name, value in service.labels.items()
         if labels.get(name) != str(value)
     ]
-    server = next((one for one in items(pod, "spec", "containers") if one.get("name") == SERVER), {})
     if server.get("image") != service.server.get("image"):
         told.append(f"image {server.get('image')}, not {service.server.get('image')}")
     wanted, found = [*runtime, *service.arguments], [str(one) for one in server.get("args") or []]
     if found != wanted:
         more, less = [one for one in found if one not in wanted], [one for one in wanted if one not in found]
         told.append(f"arguments differ (has {more or 'nothing'} more, lacks {less or 'nothing'})")
+    return told
+
+
+def _other_resources(server: Object, service: Service) -> list[str]:
+    """The requests and limits of Git that the server does not have, and its accelerators that Git does not name. What
+    else it has may come from its runtime or its namespace."""
+    told = []
+    for kind in ("requests", "limits"):
+        wanted, found = part(service.server, "resources", kind), part(server, "resources", kind)
+        for name in sorted({*wanted, *(name for name in found if "/" in name)}):
+            if name not in wanted or differences({kind: {name: wanted[name]}}, {kind: found}):
+                told.append(f"{kind} {name} is {found.get(name, 'missing')}, not {wanted.get(name, 'asked for')}")
     return told

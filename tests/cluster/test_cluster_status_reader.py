@@ -21,6 +21,7 @@ from command_line import Said
 from neuroscale.cluster.service_status_reader import Question, Reader
 from neuroscale.cluster.services_in_git import Clone
 from neuroscale.kube.client import Identity, KubernetesError, Object, RefusedError
+from neuroscale.repo.layout import SETTINGS
 from repositories import Repository
 
 pytestmark = pytest.mark.tools
@@ -295,6 +296,73 @@ def test_a_service_that_is_removed_from_the_origin_is_not_waited_for(
     said = status(here, "--wait", "600")
     assert said.status == 0, said.err
     assert "dev/removed: it was removed meanwhile" in said.err
+
+
+def test_a_service_whose_removal_was_merged_is_told_as_removed_on_purpose(here: Lab) -> None:
+    here.application(here.new_service())
+    here.serve()
+    kept = {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "metadata": {"name": SERVICE}}
+    identity = Identity.of({**kept, "metadata": {"name": SERVICE, "namespace": here.namespace}})
+    shutil.rmtree(here.root / "manifests/dev" / SERVICE)
+    here.commit("Retire the service")
+    said = status(here, SERVICE)
+    assert (said.status, "removing" in said.out) == (1, True)
+    assert "its folder is gone from Git, and Argo CD has not removed it from the cluster yet" in said.out
+    here.cluster.merge(identity, {"metadata": {"finalizers": ["example.com/held"]}})
+    here.cluster.delete(identity)
+    try:
+        began = time.monotonic()
+        said = status(here, "--wait", "60")
+        assert time.monotonic() - began < 30
+        assert (
+            "it is being removed, because its folder is gone from Git; its pods end. Wait until it is gone" in said.out
+        )
+        assert "who deleted it" not in said.out
+    finally:
+        here.cluster.merge(identity, {"metadata": {"finalizers": None}})
+
+
+def test_a_pod_waits_for_an_accelerator_as_long_as_the_settings_say_or_a_node_is_being_made(here: Lab) -> None:
+    settings = here.root / "platform/settings.yaml"
+    settings.write_text(settings.read_text().replace("  dev:\n", "  dev:\n    node_wait_minutes: 5\n", 1))
+    here.application(here.new_service())
+    here.serve(ready=False)
+    (pod,) = here.cluster.list("v1", "Pod", here.namespace)
+    here.cluster.delete(Identity.of(pod))
+    name, now = f"{SERVICE}-predictor-1-b", datetime.now(UTC)
+    del pod["spec"]["nodeName"], pod["status"]
+    kept = {key: pod["metadata"][key] for key in ("namespace", "labels", "ownerReferences")}
+    pod["metadata"] = {**kept, "name": name}
+    since = (now - timedelta(minutes=6)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    told = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": told}
+    conditions = [{**refused, "lastTransitionTime": since}]
+    made = here.put(pod, {"phase": "Pending", "conditions": conditions})
+    said = status(here, SERVICE)
+    assert f"dev/{SERVICE}  failed" in said.out
+    assert (
+        f"it has waited for an accelerator for more than 5 min (node_wait_minutes in {SETTINGS}): pod {name}"
+        in said.out
+    )
+    assert "3 Insufficient nvidia.com/gpu" in said.out
+    about = {key: made["metadata"][key] for key in ("name", "namespace", "uid")}
+    here.put(
+        {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{name}.1", "namespace": here.namespace},
+            "involvedObject": {"apiVersion": "v1", "kind": "Pod", **about},
+            "type": "Normal",
+            "reason": "TriggeredScaleUp",
+            "message": "pod triggered scale-up: [{gpu-pool 0->1 (max: 4)}]",
+            "source": {"component": "cluster-autoscaler"},
+            "lastTimestamp": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+    )
+    said = status(here, SERVICE)
+    assert f"dev/{SERVICE}  starting" in said.out
+    assert "it waits for an accelerator" in said.out
+    assert "pod triggered scale-up: [{gpu-pool 0->1 (max: 4)}]" in said.out
 
 
 def test_a_cluster_that_does_not_answer_is_exit_status_2(here: Lab, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from neuroscale.cluster.command_lines import CommandLines
 from neuroscale.cluster.object_fields import condition, differences
 from neuroscale.cluster.service_verdict import judge_service
 from neuroscale.core.validation import part
+from printed_lines import check_lines
 from status_objects import BUDGET, ENVIRONMENT, NAME, NAMESPACE, NOW, REVISION, World, ago, condition_of
 
 
@@ -86,26 +87,139 @@ def test_a_download_before_the_start_has_the_same_budget() -> None:
         assert world.status().verdict == verdict
 
 
+NO_GPU = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+
+
+def unscheduled(world: World, seconds: float, message: str = NO_GPU) -> None:
+    """Leave the newest pod without a node for so many seconds, as the scheduler does."""
+    pod = world.pods[0]
+    del pod["spec"]["nodeName"]
+    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    pod["status"] = {"phase": "Pending", "conditions": [{**refused, "lastTransitionTime": ago(seconds)}]}
+
+
 def test_a_pod_that_no_node_takes_names_the_schedulers_reason_and_fails_with_time() -> None:
-    for seconds, verdict in ((30, "starting"), (601, "failed")):
+    for seconds, verdict in ((30, "starting"), (901, "failed")):
         world = loading(0)
-        pod = world.pods[0]
-        del pod["spec"]["nodeName"]
-        pod["status"] = {
-            "phase": "Pending",
-            "conditions": [
-                {
-                    "type": "PodScheduled",
-                    "status": "False",
-                    "reason": "Unschedulable",
-                    "message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
-                    "lastTransitionTime": ago(seconds),
-                }
-            ],
-        }
+        unscheduled(world, seconds)
         status = world.status()
         assert status.verdict == verdict
         assert "no node takes it: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu" in status.reason
+        assert check_lines(status.next) == ["kubectl -n team-alpha describe pod new-0"]  # it has no log
+
+
+def pod_event(reason: str, seconds: float, message: str = "", component: str = "") -> dict[str, Any]:
+    return {
+        "type": "Normal",
+        "reason": reason,
+        "message": message,
+        "lastTimestamp": ago(seconds),
+        "source": {"component": component},
+        "involvedObject": {"name": "new-0", "uid": "new-0"},
+    }
+
+
+def test_a_new_version_without_an_accelerator_is_told_at_once_and_fails_after_the_time_of_the_settings() -> None:
+    world = rolling()
+    unscheduled(world, 20)
+    status = world.status()
+    assert (status.verdict, status.waits_for) == ("out of date", "an accelerator")
+    assert status.reason == (
+        "the new version waits for an accelerator: pod new-0: no node takes it: 0/3 nodes are available: 3 "
+        "Insufficient nvidia.com/gpu; 1 pod of an earlier generation still serves"
+    )
+    assert "after 15 min" in status.next
+    assert judge_service(replace(world.observed(), node_wait=60), NOW).verdict == "out of date"
+    unscheduled_longer = rolling()
+    unscheduled(unscheduled_longer, 61)
+    failed = judge_service(replace(unscheduled_longer.observed(), node_wait=60), NOW)
+    assert failed.verdict == "failed"
+    assert "the new version has waited for an accelerator for more than 1 min (node_wait_minutes" in failed.reason
+    assert "still serves" in failed.reason
+
+
+@pytest.mark.parametrize(
+    ("events", "verdict", "words"),
+    [
+        ([pod_event("TriggeredScaleUp", 60, "pod triggered scale-up: [{g 0->1 (max: 4)}]")], "out of date", "60 s"),
+        ([pod_event("Nominated", 60, "Pod should schedule on: nodeclaim/gpu-x")], "out of date", "nodeclaim/gpu-x"),
+        ([pod_event("NotTriggerScaleUp", 60, "2 max node group size reached")], "failed", "no node is made for it"),
+        ([pod_event("TriggeredScaleUp", 901)], "failed", "has not come"),
+        ([pod_event("TriggeredScaleUp", 90), pod_event("NotTriggerScaleUp", 30)], "failed", "no node is made for it"),
+        ([pod_event("NotTriggerScaleUp", 90), pod_event("TriggeredScaleUp", 30)], "out of date", "since 30 s"),
+        (
+            [pod_event("Nominated", 90), pod_event("FailedScheduling", 30, component="default-scheduler")],
+            "out of date",
+            "since 90 s",
+        ),
+        (
+            [pod_event("Nominated", 90), pod_event("FailedScheduling", 30, "no instance type", component="karpenter")],
+            "failed",
+            "no instance type",
+        ),
+        ([{**pod_event("TriggeredScaleUp", 60), "involvedObject": {"uid": "other"}}], "failed", "no node takes it"),
+    ],
+)
+def test_a_pod_is_not_failed_while_a_node_is_being_made_for_it(
+    events: list[dict[str, Any]], verdict: str, words: str
+) -> None:
+    world = rolling()
+    unscheduled(world, 2000)
+    world.events = events
+    status = world.status()
+    assert status.verdict == verdict
+    assert words in status.reason
+    assert ("a node is being made" in status.next) == (verdict != "failed")
+
+
+@pytest.mark.parametrize(
+    ("message", "lacks"),
+    [
+        ("0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector.", "an accelerator"),
+        ("0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient nvidia.com/gpu.", "an accelerator"),
+        ("0/3 nodes are available: 3 Insufficient memory.", "a node"),
+    ],
+)
+def test_what_a_pod_waits_for_is_what_the_scheduler_names(message: str, lacks: str) -> None:
+    world = loading(0)
+    unscheduled(world, 20, message)
+    status = world.status()
+    assert (status.verdict, status.waits_for) == ("starting", lacks)
+    assert status.reason.startswith(f"it waits for {lacks}: ")
+
+
+QUOTA = 'pods "x" is forbidden: exceeded quota: team, requested: requests.nvidia.com/gpu=1, used: 4, limited: 4'
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(30, "out of date"), (901, "failed")])
+def test_a_new_version_that_a_quota_refuses_waits_for_room_in_it(seconds: float, verdict: str) -> None:
+    world = rolling()
+    del world.pods[0]
+    assert world.deployment is not None
+    refused = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": QUOTA}
+    world.deployment["status"]["conditions"].append({**refused, "lastTransitionTime": ago(seconds)})
+    status = world.status()
+    assert status.verdict == verdict
+    assert "for room in the namespace's quota" in status.reason
+    assert "exceeded quota: team" in status.reason
+    assert "1 pod of an earlier generation still serves" in status.reason
+    assert check_lines(status.next) == ["kubectl -n team-alpha get resourcequota"]
+
+
+def test_a_service_that_git_no_longer_holds_is_being_removed_on_purpose() -> None:
+    world = World(contains=None)
+    told = judge_service(replace(world.observed(), removed=True), NOW)
+    assert (told.verdict, "its folder is gone from Git" in told.reason) == ("removing", True)
+    assert world.service is not None
+    world.service["metadata"]["deletionTimestamp"] = ago(5)
+    told = judge_service(replace(world.observed(), removed=True), NOW)
+    assert told.verdict == "removing"
+    assert told.reason == "it is being removed, because its folder is gone from Git; its pods end"
+    assert told.next == "Wait until it is gone."
+    world.wanted = {"metadata": {}, "spec": {}}
+    told = world.status()
+    assert told.verdict == "missing"
+    assert "git fetch" in told.next
 
 
 def test_a_service_that_kserve_has_not_seen_yet_is_starting_and_later_unknown() -> None:
@@ -183,6 +297,7 @@ def test_a_container_that_does_not_start_is_failed_with_its_reason_and_what_to_d
     assert status.verdict == "failed"
     assert words in status.reason
     assert do in status.next
+    assert check_lines(status.next)
 
 
 @pytest.mark.parametrize(
@@ -227,12 +342,10 @@ def test_pods_that_the_cluster_refuses_are_failed_with_its_words() -> None:
     world.pods = []
     world.not_ready()
     rows = world.deployment["status"]["conditions"] if world.deployment else []
-    rows.append(
-        {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota: team"}
-    )
+    rows.append({"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "denied by a policy"})
     status = world.status()
     assert status.verdict == "failed"
-    assert "exceeded quota: team" in status.reason
+    assert "denied by a policy" in status.reason
 
 
 def test_a_service_that_kserve_cannot_use_is_failed_with_its_last_failure() -> None:
@@ -567,6 +680,7 @@ def test_no_single_fault_is_called_ready(fault: str) -> None:
     status = world.status()
     assert status.verdict != "ready", fault
     assert status.reason
+    check_lines(status.next)
 
 
 @settings(max_examples=examples(400), deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from neuroscale.forge.after_merge.evidence import SMOKE, STATUS, Evidence, Servi
 from neuroscale.forge.after_merge.reactions import status_of
 from neuroscale.forge.interface import Account, Comment
 from neuroscale.repo.layout import ServicePath
+from repositories import Repository
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMIT = "a" * 40
@@ -37,6 +39,18 @@ def test_each_service_is_judged_by_its_own_checks(tmp_path: Path) -> None:
     assert outcomes(found) == {"one": "passed", "two": "failed", "three": "untrusted"}
     assert found.revision == COMMIT
     assert status_of([found]) is ExitStatus.FINDINGS
+
+
+def test_checks_that_the_old_version_passed_settle_nothing(tmp_path: Path) -> None:
+    rows = [{**one, "version": "old"} for one in passing("one")]
+    found = read(tmp_path, Seen([*rows, *({**one, "version": "new"} for one in passing("two"))]))
+    assert outcomes(found) == {"one": "waiting", "two": "passed"}
+    assert status_of([found]) is ExitStatus.FINDINGS
+
+
+def test_a_failure_says_first_why_the_cluster_calls_it_failed(tmp_path: Path) -> None:
+    found = read(tmp_path, Seen(failing("one"), verdicts={"one": "failed"}))
+    assert [(one.outcome, one.why != "") for one in found.services] == [("failed", True)]
 
 
 def test_a_check_of_the_environment_that_fails_is_nobodys_failure_and_makes_the_run_red(tmp_path: Path) -> None:
@@ -145,7 +159,10 @@ def test_a_name_that_no_environment_has_is_an_error_and_one_without_services_is_
     wrong = run("after-merge", *options, "--environment", "prodd")
     assert wrong.status == ExitStatus.UNUSABLE
     assert "'prodd' is not in the settings" in wrong.err
-    none = run("after-merge", *options, "--environment", "prod")
+    for folder in ("platform", "templates"):
+        shutil.copytree(ROOT / folder, tmp_path / "repository" / folder)
+    Repository(tmp_path / "repository").commit({})
+    none = run("after-merge", tmp_path, "--repository", tmp_path / "repository", "--environment", "prod")
     assert none.status == ExitStatus.PASSED
     assert "nothing was tested" in none.out
 

@@ -379,6 +379,43 @@ def test_what_nobody_asked_for_lately_by_a_pull_request_is_told_in_the_log_alone
     assert len(project.pulls()) == before
 
 
+def test_a_merge_into_an_environment_that_nobody_tests_is_told_so_once(project: Project, chat: Service) -> None:
+    project.merge(chat.files("one"))
+    elsewhere = f"manifests/prod/{chat.name}/inferenceservice.yaml"
+    merged = project.merge({elsewhere: "kind: InferenceService\n"})
+    for _ in range(2):
+        said = project.tell(Seen(chat.passing()))
+        assert said.status == 0, said.text
+        assert "prod: 1 service not tested: the workflow does not cover it" in said.text
+    (comment,) = project.comments(merged)
+    assert f"⚪ Smoke test not run: `prod/{chat.name}`" in comment
+    assert "does not cover the environment prod" in comment
+    assert "NEUROSCALE\\_SMOKE\\_ENVIRONMENTS" in comment or "NEUROSCALE_SMOKE_ENVIRONMENTS" in comment
+    assert project.reverts(merged) == []
+    project.merge({elsewhere: None})
+
+
+def test_checks_that_the_old_version_passed_are_marked_beside_the_new_one_that_failed(
+    project: Project, chat: Service
+) -> None:
+    project.merge(chat.files("one"))
+    merged = project.merge(chat.files("two"))
+    told = "failed: the new version has waited for an accelerator for more than 15 min"
+    rows = [
+        check(chat.name, "ready", "failed", told),
+        {**check(chat.name, "chat", message="12 tokens"), "version": "old"},
+    ]
+    assert project.tell(Seen(rows)).status == 1
+    (comment,) = project.comments(merged)
+    assert "| ⚠️ | Chat | 1.2 | 12 tokens |" in comment
+    assert (
+        "**The old version still answers**: 1 check marked ⚠️ passed, but not against the new version alone" in comment
+    )
+    assert "which has failed" in comment
+    (revert,) = project.reverts(merged)
+    assert "has waited for an accelerator" in revert.body
+
+
 def test_without_a_token_of_its_own_it_fails_and_says_which(
     project: Project, chat: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import cluster_lab
 from api_server import ApiServer
@@ -20,7 +21,8 @@ from cluster_lab import SERVICE, Lab, run
 from command_line import Said
 from neuroscale.core.errors import InputError
 from neuroscale.kube.client import Identity
-from neuroscale.smoke.expected_services import load_target, standing
+from neuroscale.smoke.expected_services import load_target, standing, version_that_answers
+from printed_lines import check_lines
 from repositories import Repository
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,6 +76,8 @@ def test_a_namespace_without_its_service_is_not_green(lab: Lab) -> None:
         "cost-labels": "skipped",
     }
     assert "passed" not in {outcome for name, outcome in found.items() if name not in ("api-server", "identity")}
+    printed = [line for one in report["checks"] for line in check_lines(one["next"])]
+    assert {line.split()[0].rpartition("/")[2] for line in printed} == {"kubectl", "neuroscale"}
 
 
 def test_what_is_deployed_is_compared_with_git(lab: Lab) -> None:
@@ -90,6 +94,21 @@ def test_what_is_deployed_is_compared_with_git(lab: Lab) -> None:
     assert "cost-center is None" in told["cost-labels"]
     assert "label cost-center is None" in told["live-pods"]
     assert "argument" not in told["live-pods"]
+    assert "limits" not in told["live-pods"]
+
+    # A pod of the version before, as the change of the resources sees it.
+    manifest = lab.root / "manifests/dev" / SERVICE / "inferenceservice.yaml"
+    text = manifest.read_text()
+    asked = yaml.safe_load(text)["spec"]["predictor"]["model"]["resources"]["limits"]
+    assert asked["nvidia.com/gpu"] == "1"
+    manifest.write_text(text.replace('nvidia.com/gpu: "1"', 'nvidia.com/gpu: "2"').replace(str(asked["memory"]), "7Gi"))
+    lab.commit("Ask for more")
+    _, report = smoke(lab)
+    (told_of_pods,) = (one["message"] for one in report["checks"] if one["check"] == "live-pods")
+    assert "requests nvidia.com/gpu is 1, not 2" in told_of_pods
+    assert "limits nvidia.com/gpu is 1, not 2" in told_of_pods
+    assert f"limits memory is {asked['memory']}, not 7Gi" in told_of_pods
+    lab.git("reset", "--quiet", "--hard", commit)
 
     lab.cluster.merge(
         Identity("serving.kserve.io/v1beta1", "InferenceService", lab.namespace, SERVICE),
@@ -101,6 +120,28 @@ def test_what_is_deployed_is_compared_with_git(lab: Lab) -> None:
     assert "metadata.labels.cost-center" in told["live-object"]
     assert "OutOfSync" in told["application"]
     assert "ready" not in told
+
+
+def test_the_version_that_answers_is_that_of_the_ready_pods(lab: Lab) -> None:
+    commit = lab.new_service()
+    lab.serve()
+    lab.application(commit)
+    target = load_target(lab.root, "dev", commit)
+    (service,) = target.services
+    name = f"{SERVICE}-predictor"
+    (new,) = lab.cluster.list("v1", "Pod", lab.namespace)
+    assert version_that_answers(lab.cluster, target, service, "") == "new"
+
+    (deployment,) = lab.cluster.list("apps/v1", "Deployment", lab.namespace)
+    template, labels = deployment["spec"]["template"], deployment["metadata"]["labels"]
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", **deployment}
+    old = lab._owned("ReplicaSet", f"{name}-0", labels, owner, spec, {"deployment.kubernetes.io/revision": "0"})
+    lab._pod(f"{name}-0-a", template, old, ready=True)
+    assert version_that_answers(lab.cluster, target, service, "") == "either"
+    assert version_that_answers(lab.cluster, target, service, f"{name}-0-a") == "old"
+    assert version_that_answers(lab.cluster, target, service, new["metadata"]["name"]) == "new"
+    assert version_that_answers(lab.cluster, target, service, "another") == ""
 
 
 def test_a_newer_change_of_the_service_is_not_held_against_an_earlier_one(lab: Lab) -> None:

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from neuroscale.core.errors import ExitStatus, UntrustedError
-from neuroscale.smoke.results import Report, Result, print_table, to_json, to_junit, to_markdown
+from neuroscale.smoke.results import Report, Result, headline, print_table, to_json, to_junit, to_markdown
 from neuroscale.smoke.runner import Spec, collect, run
 from smoke_breakages import BREAKAGES
 from waiting import wait_for
@@ -116,6 +116,42 @@ def test_what_needs_a_failed_check_is_listed_as_not_checked(lab: Lab) -> None:
     report = lab.run({"test_a.py": _HEAD + first + second})
     assert _outcomes(report) == {"first": "failed", "second": "skipped"}
     assert report.status is ExitStatus.FINDINGS
+
+
+_ANSWERING = """
+import pytest
+from neuroscale.smoke.expected_services import Opened
+
+@pytest.fixture(scope="session")
+def service(request):
+    return request.param
+
+@pytest.fixture(scope="session")
+def opened(service):
+    return Opened(object(), object(), None, "" if service == "unknown" else service)
+
+@pytest.fixture(scope="session")
+def endpoint(opened):
+    return opened.endpoint
+"""
+
+
+def test_a_passing_check_says_which_version_answered(lab: Lab) -> None:
+    """Green rows of the old pod beside a failed new one mislead."""
+    body = "import pytest\n" + _check("chat", 'note("16 tokens")', "endpoint, note")
+    report = lab.run({"conftest.py": _ANSWERING, "test_a.py": body}, ("new", "old", "either", "unknown"))
+    assert [(one.version, one.message, one.misleads) for one in report.checks] == [
+        ("new", "the new version answered; 16 tokens", False),
+        ("old", "the old version answered; 16 tokens", True),
+        ("either", "the old or the new version answered; 16 tokens", True),
+        ("", "16 tokens", False),
+    ]
+    assert "4 passed, 2 of them not by the new version alone" in headline(report)
+    table = _table(report)
+    assert "passed (old version)" in table
+    assert "passed (old or new version)" in table
+    assert [one["version"] for one in json.loads(to_json(report))["checks"]] == ["new", "old", "either", ""]
+    assert "| the old version answered; 16 tokens |" in to_markdown(report)
 
 
 def test_a_failed_check_counts_where_another_could_not_look(lab: Lab) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 import subprocess
@@ -26,12 +27,17 @@ def check_lines(text: str) -> list[str]:
     """Check every command line of a sentence; returns them."""
     lines = lines_in(text)
     for line in lines:
-        words = shlex.split(line)
-        if Path(words[0]).name == "kubectl":
-            _check_kubectl(words)
-        else:
-            _check_own(words[1:])
+        _check(line)
     return lines
+
+
+@functools.cache
+def _check(line: str) -> None:
+    words = shlex.split(line)
+    if Path(words[0]).name == "kubectl":
+        _check_kubectl(words)
+    else:
+        _check_own(words[1:])
 
 
 def _check_own(words: list[str]) -> None:

@@ -125,12 +125,19 @@ class OpenCost(Frozen):
     port: Annotated[int, Field(ge=1, le=65535)] = 9003
 
 
+NODE_WAIT_MINUTES = 15
+"""How long a pod may wait for a node if the settings do not say it. As long waits Kubernetes' cluster autoscaler for
+a node that it makes, by its --max-node-provision-time, and Karpenter."""
+
+
 class Environment(Frozen):
     """A cluster (or part of one). The order of `accelerators` does not matter: plans take the cheapest that fits.
 
     `cluster`: the folder of platform/clusters that it gets (local: none, the platform on this machine runs the
     programs). `certainty`: how much more a sure choice may cost (null: plans take the cheapest, however sure it is).
     `typical_share`: the typical prompt and answer as a share of the longest, for requests without typical lengths.
+    `node_wait_minutes`: how long a pod may wait for a node, or for room in a quota, until the change that made it
+    counts as failed.
     """
 
     cluster: Literal["local", "kind", "gke", "eks"] = "local"
@@ -149,6 +156,7 @@ class Environment(Frozen):
     node_selector: dict[str, LabelValue] = Field(default_factory=dict)
     certainty: Certainty | None = None
     typical_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    node_wait_minutes: Annotated[int, Field(ge=1, le=1440)] = NODE_WAIT_MINUTES
 
     @field_validator("accelerators", "price_lists")
     @classmethod

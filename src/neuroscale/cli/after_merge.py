@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,10 +17,10 @@ from neuroscale.cli.options import RepositoryOption
 from neuroscale.cli.workflow_environment import repository_url, run_attempt, run_number, run_page
 from neuroscale.cluster.command_lines import Way, curl_line
 from neuroscale.core.errors import ExitStatus, InputError
-from neuroscale.core.printable import terminal
+from neuroscale.core.printable import counted, terminal
 from neuroscale.core.validation import suggest
 from neuroscale.forge.after_merge import comments
-from neuroscale.forge.after_merge.evidence import ServiceEvidence, read_evidence
+from neuroscale.forge.after_merge.evidence import Evidence, ServiceEvidence, not_covered, read_evidence
 from neuroscale.forge.after_merge.reactions import AfterMerge, Workflow
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.connect import connect
@@ -26,7 +28,8 @@ from neuroscale.forge.interface import Token
 from neuroscale.forge.revert import Reverter
 from neuroscale.forge.token import VARIABLE, find_token
 from neuroscale.repo.git import Git
-from neuroscale.repo.layout import MANIFESTS
+from neuroscale.repo.layout import MANIFESTS, ServicePath
+from neuroscale.repo.snapshot import GitSnapshot
 
 GATEWAY_VARIABLE = "NEUROSCALE_LOCAL_GATEWAY"
 """The variable, on the forge of one machine, with the way to the hosts of services, in JSON (state, authority,
@@ -75,7 +78,7 @@ def react_to_smoke_tests(
     workflow.
     """
     # Exit status 0 only if every environment with services was tested, and all its tests passed; also if no environment
-    # has services, which the output says.
+    # that can be reached has services, which the output says. One that nobody tests is told by a comment alone.
     opened = open_repository(repository)
     for name in environments or ():
         if name not in opened.settings.environments:
@@ -86,23 +89,37 @@ def react_to_smoke_tests(
     served = [name for name in dict.fromkeys(environments or ()) if any((place / name).exists() for place in places)]
     if not served:
         typer.echo("No environment that can be reached has a service: nothing was tested.")
-        return ExitStatus.PASSED
     found = [read_evidence(folder, name) for name in served]
     for environment in found:
         for line in comments.log(environment):
             typer.echo(line)
-    remote, token = repository_url(os.environ), _token()
-    run = Workflow(run_number(os.environ), run_attempt(os.environ), run_page(os.environ))
-    git = Git(opened.root)
-    try:
+    with contextlib.closing(Git(opened.root)) as git:
+        uncovered = _uncovered(git, [name for name in opened.settings.environments if name not in (environments or ())])
+        for environment in uncovered:
+            number = counted(len(environment.services), "service")
+            typer.echo(f"{environment.environment}: {number} not tested: the workflow does not cover it")
+        if not found and not uncovered:
+            return ExitStatus.PASSED
+        remote, token = repository_url(os.environ), _token()
+        run = Workflow(run_number(os.environ), run_attempt(os.environ), run_page(os.environ))
         forge = connect(remote, token)
         reverter = Reverter(forge, Branches(git, Access(remote, token)))
-        done = AfterMerge(forge, reverter, git, run, time.time(), curl).act(found)
-    finally:
-        git.close()
+        done = AfterMerge(forge, reverter, git, run, time.time(), curl).act(found, uncovered)
     for line in done.lines:
         typer.echo(terminal(line, 4000))
     return done.status
+
+
+def _uncovered(git: Git, names: Sequence[str]) -> list[Evidence]:
+    """Those of the environments that have services in the checked out commit."""
+    revision = git.commit("HEAD", "HEAD")
+    snapshot = GitSnapshot(git, revision)
+    found = []
+    for name in names:
+        paths = (ServicePath.of(entry.path) for entry in snapshot.entries(f"{MANIFESTS}/{name}"))
+        if services := {path.service for path in paths if path is not None}:
+            found.append(not_covered(name, revision, services))
+    return found
 
 
 def _token() -> Token:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
+
+import typer
 
 from neuroscale.catalog.settings import Environment, Settings
 from neuroscale.cluster.command_lines import Way
@@ -16,9 +19,10 @@ from neuroscale.core.validation import suggest
 from neuroscale.kube.client import Cluster
 from neuroscale.local.control_plane import control_plane, kubeconfig
 from neuroscale.local.gateway import NAME, REDIRECT
+from neuroscale.local.process import is_running
 from neuroscale.local.state import State
 from neuroscale.rendering.planning_inputs import PlanningInputs
-from neuroscale.repo.layout import MANIFESTS, REQUEST_FILE
+from neuroscale.repo.layout import LOCAL_STATE, MANIFESTS, REQUEST_FILE
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,34 @@ class Where:
             "--context": self.context,
         }
         return [f"{name}={value}" for name, value in named.items() if value]
+
+
+def or_running(where: Where, root: Path, runs: Callable[[Path], bool]) -> Where:
+    """`where`, or the own local platform of the repository at `root` if no option names a cluster and the platform
+    `runs`, by its state folder."""
+    folder = root / LOCAL_STATE
+    try:
+        return Where(state=folder) if where == Where() and runs(folder) else where
+    except InputError:  # a platform of another version or user, which nobody named
+        return where
+
+
+def asked_cluster(where: Where, root: Path, environment: str = "") -> Where:
+    """`where`, or the repository's local platform if it runs, has the environment ("": any), and neither an option nor
+    $KUBECONFIG names another cluster. A line says that it is asked."""
+
+    def runs(folder: Path) -> bool:
+        found = State.read(folder)
+        if found is None or not found.instance.cluster or not found.instance.ports or not is_running(found):
+            return False
+        named = os.environ.get("KUBECONFIG")
+        here = not named or Path(named).resolve() == kubeconfig(found).resolve()
+        return here and environment in ("", *found.instance.environments)
+
+    chosen = or_running(where, root, runs)
+    if chosen != where:
+        typer.echo(f"Asking the local platform in {LOCAL_STATE}; --context names another cluster.", err=True)
+    return chosen
 
 
 def local_state(where: Where) -> State | None:

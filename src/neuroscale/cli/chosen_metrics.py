@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from neuroscale.catalog.settings import Settings
-from neuroscale.cli.chosen_cluster import Where, configured, local_state, open_cluster
+from neuroscale.cli.chosen_cluster import Where, configured, local_state, open_cluster, or_running
 from neuroscale.cli.open_repository import Repository
 from neuroscale.cluster.metrics import prometheus
 from neuroscale.cluster.metrics.prometheus import Prometheus
@@ -25,7 +25,6 @@ from neuroscale.metering.opencost import OpenCost
 from neuroscale.metering.plan_history import PlanHistory, plan_history
 from neuroscale.metering.services import Facts, service_facts
 from neuroscale.metering.window import Window
-from neuroscale.repo.layout import LOCAL_STATE
 
 PrometheusOption = Annotated[
     str,
@@ -93,10 +92,7 @@ OpenCostOption = Annotated[
 
 def or_local(where: Where, url: str, environment: str, repository: Path) -> Where:
     """`where`, or the repository's own local platform if no place is named and its OpenCost runs."""
-    if url or environment or where != Where():
-        return where
-    folder = repository / LOCAL_STATE
-    return Where(state=folder) if runs_in(folder) else where
+    return where if url or environment else or_running(where, repository, runs_in)
 
 
 @contextlib.contextmanager

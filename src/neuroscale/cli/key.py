@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Service, Where, one_service, open_cluster, services_asked
+from neuroscale.cli.chosen_cluster import (
+    Service,
+    Where,
+    asked_cluster,
+    environment_of,
+    one_service,
+    open_cluster,
+    services_asked,
+)
 from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import (
     ClusterStateOption,
@@ -59,8 +67,9 @@ def manage_key(
     asked = services_asked(service, environment, opened)
     clone = Clone(opened.root, opened.settings.repository.default_branch)
     status = ExitStatus.PASSED
-    with contextlib.closing(clone), open_cluster(Where(context, kubeconfig, state)) as cluster:
-        found = one_service(Reader(cluster, clone).ask(asked).services, asked.name)
+    where = asked_cluster(Where(context, kubeconfig, state), opened.root, environment_of(asked, opened.root))
+    with contextlib.closing(clone), open_cluster(where) as cluster:
+        found = one_service(Reader(cluster, clone, opened.settings).ask(asked).services, asked.name)
         if rotate and key.get(cluster, found.namespace, secret_name(found.name)) is not None:
             status = _replace(cluster, found, wait, with_outage)
         else:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where, open_cluster
+from neuroscale.cli.chosen_cluster import Where, asked_cluster, open_cluster
 from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import ClusterStateOption, ContextOption, KubeconfigOption, RepositoryOption
 from neuroscale.cluster.endpoint import key
@@ -43,7 +43,7 @@ def make_keys(
     problems = []
     # A Secret is deleted with its service only if it was made after the service, so this waits up to `wait` seconds for
     # services.
-    with open_cluster(Where(context, kubeconfig, state)) as cluster:
+    with open_cluster(asked_cluster(Where(context, kubeconfig, state), opened.root, environment)) as cluster:
         for one in _in_time(cluster, wanted, time.monotonic() + wait):
             try:
                 made = key.ensure(cluster, one.namespace, one.name, labels=one.labels)

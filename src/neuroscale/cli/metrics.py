@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where, environment_of, services_asked
+from neuroscale.cli.chosen_cluster import Where, asked_cluster, environment_of, services_asked
 from neuroscale.cli.chosen_metrics import PrometheusOption, prometheus_of
 from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import (
@@ -249,8 +249,10 @@ def show_metrics(
             "the command line", "SERVICE", "does not name a service", "Name it, or ENVIRONMENT/SERVICE."
         )
     seconds = _seconds(since)
-    where = Where(context, kubeconfig, state)
     environment = environment_of(named, opened.root)
+    where = Where(context, kubeconfig, state)
+    if not prometheus_url:
+        where = asked_cluster(where, opened.root, environment)
     local = environment and opened.settings.environments[environment].cluster == "local"
     if local and not prometheus_url and where == Where():
         where = Where(state=opened.root / LOCAL_STATE)

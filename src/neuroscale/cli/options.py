@@ -62,7 +62,10 @@ KubeconfigOption = Annotated[Path | None, typer.Option("--kubeconfig", help="Def
 ContextOption = Annotated[
     str | None, typer.Option("--context", help="The kubeconfig context of the cluster. Default: the current one.")
 ]
-ClusterStateOption = Annotated[Path | None, typer.Option("--state", help="The folder of a local platform to ask.")]
+ClusterStateOption = Annotated[
+    Path | None,
+    typer.Option("--state", help="The folder of a local platform to ask. Default: .state/local, while that runs."),
+]
 
 # ---------------------------------------------------------------------------------------------- the service to ask
 

@@ -12,7 +12,14 @@ from typing import Annotated, Any
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where, one_service, open_cluster, services_asked
+from neuroscale.cli.chosen_cluster import (
+    Where,
+    asked_cluster,
+    environment_of,
+    one_service,
+    open_cluster,
+    services_asked,
+)
 from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import (
     ClusterStateOption,
@@ -215,9 +222,10 @@ def _endpoint(
         return
     opened = open_repository(repository)
     asked = services_asked(service, environment, opened)
+    where = asked_cluster(where, opened.root, environment_of(asked, opened.root))
     clone = Clone(opened.root, opened.settings.repository.default_branch)
     with contextlib.closing(clone), open_cluster(where) as cluster:
-        answer = Reader(cluster, clone).ask(asked)
+        answer = Reader(cluster, clone, opened.settings).ask(asked)
         found = one_service(answer.services, asked.name)
         if not base_url:
             asked_for = next(one for one in answer.services if one.namespace == found.namespace)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import typer
 
 from neuroscale.catalog.settings import load_settings
-from neuroscale.cli.chosen_cluster import Where, gateway_way, local_state, open_cluster
+from neuroscale.cli.chosen_cluster import Where, asked_cluster, gateway_way, local_state, open_cluster
 from neuroscale.cli.options import (
     ClusterStateOption,
     ContextOption,
@@ -82,6 +82,7 @@ def run_smoke_tests(question: Question, where: Where, repository: Path | None, r
 
 def _report(question: Question, where: Where, repository: Path | None) -> Report:
     root = find_root(repository or Path.cwd())
+    where = asked_cluster(where, root, question.environment)
     with open_cluster(where) as cluster:
         revision, fetch = _revision(root, question.revision, cluster)
         kubeconfig, context, own_options = cluster.kubeconfig, cluster.context, cluster.own_options

@@ -10,7 +10,15 @@ from typing import Annotated
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where, gateway_way, local_state, open_cluster, services_asked
+from neuroscale.cli.chosen_cluster import (
+    Where,
+    asked_cluster,
+    environment_of,
+    gateway_way,
+    local_state,
+    open_cluster,
+    services_asked,
+)
 from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import (
     ClusterStateOption,
@@ -93,7 +101,7 @@ def label(one: ServiceStatus) -> str:
 
 _BETWEEN = 1.0  # seconds
 _FETCH_EVERY = 30.0
-_SETTLED = ("ready", "failed")
+_SETTLED = ("ready", "failed", "removing")
 
 
 def show_status(
@@ -113,12 +121,12 @@ def show_status(
     be asked.
     """
     opened = open_repository(repository)
-    where = Where(context, kubeconfig, state)
     question = services_asked(service, environment, opened)
+    where = asked_cluster(Where(context, kubeconfig, state), opened.root, environment_of(question, opened.root))
     clone = Clone(opened.root, opened.settings.repository.default_branch)
     platform = local_state(where)
     with contextlib.closing(clone), open_cluster(where) as cluster:
-        reader = Reader(cluster, clone)
+        reader = Reader(cluster, clone, opened.settings)
         answer = reader.ask(question) if wait is None else _wait(reader, clone, question, wait)
         name, url = cluster.name, cluster.url
     services = tuple(_with_curl(one, where, platform, repository) for one in answer.services)
@@ -168,7 +176,7 @@ def _wait(reader: Reader, clone: Clone, question: Question, seconds: float) -> S
     """
     fetched = time.monotonic()
     ends = fetched + seconds
-    told: dict[tuple[str, str], str] = {}
+    told: dict[tuple[str, str], tuple[str, str]] = {}
     while True:
         started = time.monotonic()
         try:
@@ -181,10 +189,10 @@ def _wait(reader: Reader, clone: Clone, question: Question, seconds: float) -> S
             typer.echo(f"The cluster does not answer: {terminal(str(error))}", err=True)
         else:
             for one in answer.services:
-                key = (one.environment, one.name)
-                if told.get(key) != one.verdict:
+                key, now = (one.environment, one.name), (one.verdict, one.waits_for)
+                if told.get(key) != now:
                     typer.echo(f"{label(one)}: {one.verdict}: {terminal(one.reason)}", err=True)
-                    told[key] = one.verdict
+                    told[key] = now
             removed = told.keys() - {(one.environment, one.name) for one in answer.services}
             for environment, name in sorted(removed):
                 typer.echo(f"{environment}/{name}: it was removed meanwhile", err=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
+from neuroscale.catalog.settings import NODE_WAIT_MINUTES
 from neuroscale.cluster.object_fields import condition, seconds_since, sentence
 from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Object
@@ -24,13 +25,33 @@ def last_warnings(found: tuple[Object, ...], now: datetime) -> tuple[str, ...]:
     """The last ten warnings in words with their age, the newest last."""
     rows = []
     for one in warnings(found):
-        series = part(one, "series").get("lastObservedTime")
-        last = str(series or one.get("lastTimestamp") or one.get("eventTime") or "")
+        last = last_seen(one)
         told = sentence(part(one, "involvedObject").get("name"), one.get("reason"), one.get("message"))
         if (age := seconds_since(last, now)) is not None:
             told = f"{age} s ago: {told}" if age < 120 else f"{age // 60} min ago: {told}"
         rows.append((last, told))
     return tuple(told for _, told in sorted(rows))[-10:]
+
+
+def last_seen(event: Object) -> str:
+    """When an event was seen last, as the API writes times; "" if it does not say that."""
+    series = part(event, "series").get("lastObservedTime")
+    return str(series or event.get("lastTimestamp") or event.get("eventTime") or "")
+
+
+def _makes_node(event: Object) -> bool | None:
+    """Whether an autoscaler says by this event of a pod that it makes a node, or that it makes none; None: neither.
+
+    The reasons are those of Kubernetes' cluster autoscaler (TriggeredScaleUp, NotTriggerScaleUp), of GKE
+    (FailedScaleUp) and of Karpenter (Nominated; FailedScheduling, which the scheduler writes as well).
+    """
+    reason = event.get("reason")
+    if reason in ("TriggeredScaleUp", "Nominated"):
+        return True
+    component = str(event.get("reportingComponent") or part(event, "source").get("component") or "")
+    karpenter = component.startswith(("karpenter", "eks-auto-mode"))
+    refuses = reason in ("NotTriggerScaleUp", "FailedScaleUp") or (reason == "FailedScheduling" and karpenter)
+    return False if refuses else None
 
 
 def warnings(found: tuple[Object, ...]) -> list[Object]:
@@ -59,7 +80,9 @@ class PodState:
     """One pod: it has used `used_seconds` of the `budget_seconds` that it has to answer; None if no limit counts.
 
     `told` says in words what it does. `ended`: it has ended, and the ReplicaSet replaces it. `waiting`: Kubernetes'
-    reason for a container that waits because of a fault; `secret`: the Secret that it waits for.
+    reason for a container that waits because of a fault; `secret`: the Secret that it waits for; `container`: the one
+    that has the fault. `waits_for`: what no node has for it, in words; `node_is_made`: an autoscaler makes a node.
+    `old`: it is of an earlier generation.
     """
 
     name: str
@@ -71,6 +94,10 @@ class PodState:
     budget_seconds: int | None = None
     waiting: str = ""
     secret: str = ""
+    container: str = ""
+    waits_for: str = ""
+    node_is_made: bool = False
+    old: bool = False
 
 
 def is_ending(pod: Object) -> bool:
@@ -78,15 +105,24 @@ def is_ending(pod: Object) -> bool:
     return bool(part(pod, "metadata").get("deletionTimestamp"))
 
 
-def look(pod: Object, now: datetime) -> PodState:
-    """The state of a pod, read from its API object."""
-    return _Look(pod, now).state()
+def look(
+    pod: Object, now: datetime, events: tuple[Object, ...] = (), node_wait: int = NODE_WAIT_MINUTES * 60
+) -> PodState:
+    """The state of a pod, read from its API object and from its own events among `events`.
+
+    `node_wait`: seconds for which it may wait for a node.
+    """
+    uid = part(pod, "metadata").get("uid")
+    own = [one for one in events if part(one, "involvedObject").get("uid") == uid]
+    return _Look(pod, now, own, node_wait).state()
 
 
 class _Look:
-    def __init__(self, pod: Object, now: datetime) -> None:
+    def __init__(self, pod: Object, now: datetime, events: list[Object], node_wait: int) -> None:
         self.pod = pod
         self.now = now
+        self.events = events
+        self.node_wait = node_wait
         self.name = str(part(pod, "metadata").get("name", ""))
         self.node = str(part(pod, "spec").get("nodeName") or "")
         self.containers = items(pod, "status", "containerStatuses")
@@ -119,7 +155,8 @@ class _Look:
         match = _NO_SECRET.search(str(waiting.get("message") or ""))
         secret = (match["missing"] or match["lacking"]) if match and reason == "CreateContainerConfigError" else ""
         labels = part(self.pod, "metadata", "labels")
-        found = replace(self._is("failed", told), waiting=reason, secret=secret)
+        container = str(status.get("name") or "")
+        found = replace(self._is("failed", told), waiting=reason, secret=secret, container=container)
         if not secret or secret != api_key.secret_name(str(labels.get(SERVICE) or "")):
             return found
         used = seconds_since(condition(self.pod, "PodScheduled").get("lastTransitionTime"), self.now)
@@ -139,13 +176,48 @@ class _Look:
         scheduled = condition(self.pod, "PodScheduled")
         since = scheduled.get("lastTransitionTime") or part(self.pod, "metadata").get("creationTimestamp")
         used = seconds_since(since, self.now)
-        told = sentence(
-            "no node takes it" if scheduled.get("status") == "False" else "waits for the scheduler",
-            scheduled.get("message") or scheduled.get("reason"),
+        refused = scheduled.get("status") == "False"
+        message = str(scheduled.get("message") or scheduled.get("reason") or "")
+        told = sentence("no node takes it" if refused else "waits for the scheduler", message)
+        made, more = self._autoscaler()
+        late = used is not None and used > self.node_wait and not made
+        return PodState(
+            self.name,
+            "",
+            "failed" if late else "starting",
+            f"{told}; {more}" if more else told,
+            self.restarts,
+            used,
+            None if used is None else self.node_wait,
+            waits_for=self._lacking(message) if refused else "",
+            node_is_made=made,
         )
-        # A node may be starting, or a pod may be about to end: wait as long as Kubernetes itself does.
-        state: State = "failed" if used is not None and used > PROGRESS_DEADLINE else "starting"
-        return PodState(self.name, "", state, told, self.restarts, used, None if used is None else PROGRESS_DEADLINE)
+
+    def _lacking(self, message: str) -> str:
+        """What it waits for by the scheduler's message: an accelerator if it asks for one, and nothing else is named
+        as short."""
+        asked = [
+            str(resource)
+            for container in items(self.pod, "spec", "containers")
+            for resource in part(container, "resources", "limits")
+            if "/" in str(resource)
+        ]
+        short = "Insufficient " in message
+        return "an accelerator" if asked and (not short or any(one in message for one in asked)) else "a node"
+
+    def _autoscaler(self) -> tuple[bool, str]:
+        """Whether an autoscaler makes a node for it now, and its newest event in words."""
+        rows = [(last_seen(one), _makes_node(one), one) for one in self.events if _makes_node(one) is not None]
+        if not rows:
+            return False, ""
+        last, makes, newest = max(rows, key=lambda row: row[:2])
+        age = seconds_since(last, self.now)
+        told = sentence(newest.get("reason"), newest.get("message"))
+        if not makes:
+            return False, f"no node is made for it ({told})"
+        if age is None or age > NODE_WAIT_MINUTES * 60:
+            return False, f"a node was to be made for it, and has not come ({told})"
+        return True, f"a node is being made for it since {age:,} s ({told})"
 
     def _init(self) -> PodState | None:
         """The state of its first unfinished init container, in words."""

@@ -16,6 +16,7 @@ change.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -40,6 +41,7 @@ from neuroscale.manifests.kserve_pods import STOP, nothing_scales
 from neuroscale.manifests.runtime_merge import runtime_annotations
 from neuroscale.planning.startup import PROGRESS_DEADLINE
 from neuroscale.rendering import api_key
+from neuroscale.repo.layout import SETTINGS
 
 _NO_FIELDS_OF_A_CONTAINER = (
     *("modelFormat", "runtime", "runtimeVersion", "protocolVersion"),
@@ -122,9 +124,11 @@ class Running:
         self.deployment: Object = observed.deployment or {}
         self.notes: list[str] = []
         self.kubectl = f"{observed.lines.kubectl} -n {observed.namespace}"
+        self.describe = f"{self.kubectl} describe isvc {observed.name}"
         replicas = part(self.service, "spec", "predictor").get("minReplicas")
         self.needed = max(1, replicas) if isinstance(replicas, int) else 1
         self.newest, self.older = self._pods()
+        self.who = "the new version" if self.older else "it"
         self.failing = self._failing_conditions()
 
     def verdict(self) -> Judged:
@@ -133,9 +137,9 @@ class Running:
         if str(part(service, "metadata", "annotations").get(STOP)).lower() == "true":
             return Judged("stopped", f"it is stopped by its annotation {STOP}", "Remove the annotation.")
         if condition(service, "Stopped").get("status") == "True":
-            return Judged("starting", "KServe still reports it as stopped", f"{self.kubectl} describe isvc")
+            return Judged("starting", "KServe still reports it as stopped", self.describe)
         if other := self._not_judged():
-            return Judged("unknown", other, f"{self.kubectl} describe isvc {self.observed.name}")
+            return Judged("unknown", other, self.describe)
         if not items(service, "status", "conditions"):
             return self._unseen("KServe has reported nothing")
         if part(service, "status", "modelStatus").get("transitionStatus") == "InvalidSpec":
@@ -170,8 +174,9 @@ class Running:
             if is_owned_by(one, self.deployment) and uid_of(one) and uid_of(one) != newest
         }
         alive = [pod for pod in self.observed.pods if not is_ending(pod)]
-        new = [look(pod, self.now) for pod in alive if newest and newest in owners_of(pod)]
-        old = [look(pod, self.now) for pod in alive if own & owners_of(pod)]
+        events, wait = self.observed.events, self.observed.node_wait
+        new = [look(pod, self.now, events, wait) for pod in alive if newest and newest in owners_of(pod)]
+        old = [replace(look(pod, self.now), old=True) for pod in alive if own & owners_of(pod)]
         return tuple(new), tuple(pod for pod in old if pod.state == "ready")
 
     def _replica_set(self) -> Object:
@@ -224,11 +229,9 @@ class Running:
         status."""
         deployment = self.deployment
         if not is_owned_by(deployment, self.service):
-            return Judged(
-                "unknown",
-                f"the Deployment {name_of(deployment)} does not belong to it",
-                f"{self.kubectl} get deployment {name_of(deployment)} -o yaml",
-            )
+            name = name_of(deployment)
+            see = f"{self.kubectl} get deployment {name} -o yaml"
+            return Judged("unknown", f"the Deployment {name} does not belong to it", see)
         generation = part(deployment, "metadata").get("generation")
         if fields := stale_fields(self.service, deployment, self.observed.runtime):
             return self._pending(
@@ -270,15 +273,14 @@ class Running:
         failed = [one for one in self.failing if one.status == "False" and one.reason == "ReconcileFailed"]
         if failed and not self._changed_after("status"):
             return self._failed(sentence(failed[0].type, failed[0].reason, failed[0].message) + self._serving())
-        do = f"Wait; if it stays: does KServe's controller run? {self.kubectl} describe isvc {self.observed.name}"
+        do = f"Wait; if it stays: does KServe's controller run? {self.describe}"
         return Judged("out of date" if self._serving() else "starting", reason, do)
 
     def _pods_verdict(self) -> Judged | None:
         old = _still_serving(len(self.older))
         refused = condition(self.deployment, "ReplicaFailure")
         if refused.get("status") == "True":
-            told = sentence("its pods are refused", refused.get("reason"), refused.get("message"))
-            return self._failed(f"{told}{old}", "A quota, a policy or the namespace's security level; see the message.")
+            return self._refused(refused, old)
         ready, failed = len(self.in_state("ready")), self.in_state("failed")
         deadline = condition(self.deployment, "Progressing").get("reason") == "ProgressDeadlineExceeded"
         if ready >= self.needed:
@@ -287,11 +289,14 @@ class Running:
                 return None
             return Judged("out of date", f"the newest generation is ready{old}", "Wait until they have ended.")
         if failed:
-            told = f"pod {failed[0].name}: {failed[0].told}"
+            told = f"{self._waited(failed[0].waits_for)}pod {failed[0].name}: {failed[0].told}"
             more = f" ({len(failed) - 1} more)" if len(failed) > 1 else ""
             return self._failed(f"{told}{more}{old}", self._remedy(failed[0]))
         starting = self.in_state("starting")
         told = f"pod {starting[0].name}: {starting[0].told}" if starting else "it has no pod yet"
+        waiting = next((pod for pod in starting if pod.waits_for), None)
+        if waiting is not None and not any(pod.secret for pod in starting):
+            return self._waiting(waiting.waits_for, f"pod {waiting.name}: {waiting.told}{old}", waiting)
         if deadline and starting:
             self.notes.append(
                 f"Kubernetes' own deadline of {PROGRESS_DEADLINE} s has passed (ProgressDeadlineExceeded). The "
@@ -303,21 +308,47 @@ class Running:
         do = self._remedy(starting[0]) if starting and starting[0].secret else "Wait."
         return Judged("out of date" if self.older else "starting", f"{count}{told}{old}", do)
 
+    def _waiting(self, lacks: str, told: str, pod: PodState | None = None) -> Judged:
+        """The verdict on pods that the cluster has no room for, within the time that the settings give them."""
+        see = f"{self.kubectl} describe pod {pod.name}" if pod else f"{self.kubectl} get resourcequota"
+        do = (
+            f"Wait: a node is being made. See: {see}"
+            if pod and pod.node_is_made
+            else f"Make room for it; after {self.observed.node_wait // 60} min without, it counts as failed. See: {see}"
+        )
+        return Judged("out of date" if self.older else "starting", f"{self.who} waits for {lacks}: {told}", do, lacks)
+
+    def _waited(self, lacks: str) -> str:
+        limit = f"{self.observed.node_wait // 60} min (node_wait_minutes in {SETTINGS})"
+        return f"{self.who} has waited for {lacks} for more than {limit}: " if lacks else ""
+
+    def _refused(self, refused: Mapping[str, Any], old: str) -> Judged:
+        """The verdict on pods that the API server refuses to make. Room in a quota may come; nothing else changes."""
+        told = sentence("its pods are refused", refused.get("reason"), refused.get("message")) + old
+        if "exceeded quota: " not in str(refused.get("message")):
+            return self._failed(told, "A policy or the namespace's security level; see the message.")
+        since = seconds_since(refused.get("lastTransitionTime"), self.now) or 0
+        lacks = "room in the namespace's quota"
+        if since <= self.observed.node_wait:
+            return self._waiting(lacks, told)
+        return self._failed(self._waited(lacks) + told, f"Make room in it: {self.kubectl} get resourcequota")
+
     def _remedy(self, pod: PodState) -> str:
         """What to do about a pod that cannot start."""
+        if not pod.node:  # it has no log
+            room = f"Make room for {pod.waits_for}: " if pod.waits_for else ""
+            return f"{room}{self.kubectl} describe pod {pod.name}"
         if pod.secret == api_key.secret_name(self.observed.name):
             where = f" --environment {self.observed.environment}" if self.observed.environment else ""
             return f"Make its key: {self.observed.lines.own(f'key {self.observed.name}{where}')}"
         if pod.secret:
             return f"Find out what writes the Secret {pod.secret}: {self.kubectl} get secrets"
         if pod.waiting in _IMAGE_TROUBLES:
-            return (
-                f"Check the image's name and the right to pull it; see the message, and {self.kubectl} "
-                f"describe pod {pod.name}"
-            )
+            return f"Check the image's name and the right to pull it: {self.kubectl} describe pod {pod.name}"
         if pod.waiting and not pod.restarts:
             return f"{self.kubectl} describe pod {pod.name}"
-        return f"{self.kubectl} logs {pod.name} -c {SERVER}{' --previous' if pod.restarts else ''}"
+        container = pod.container or SERVER
+        return f"{self.kubectl} logs {pod.name} -c {container}{' --previous' if pod.restarts else ''}"
 
     def _conditions_verdict(self) -> Judged:
         """The verdict on a service whose pods are all ready: whether KServe's conditions agree."""
@@ -345,14 +376,14 @@ class Running:
             if part(pod, "metadata").get("name") in names
         ]
         if min((seconds for seconds in since if seconds is not None), default=0) > _SETTLES:
-            return self._failed(told, f"{self.kubectl} describe isvc {self.observed.name}; does KServe run?")
+            return self._failed(told, f"{self.describe}; does KServe run?")
         return Judged("starting", told, "Wait.")
 
     def _model_failure(self, told: str) -> str:
         return sentence(told, last_failure(part(self.service, "status", "modelStatus")))
 
     def _failed(self, reason: str, do: str = "") -> Judged:
-        return Judged("failed", reason, do or f"{self.kubectl} describe isvc {self.observed.name}")
+        return Judged("failed", reason, do or self.describe)
 
 
 def _still_serving(pods: int) -> str:

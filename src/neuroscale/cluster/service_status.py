@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from neuroscale.catalog.settings import NODE_WAIT_MINUTES
 from neuroscale.cluster.command_lines import ANY_CLUSTER, CommandLines
 from neuroscale.cluster.pod_state import PodState
 from neuroscale.kube.client import Object
 
-Verdict = Literal["ready", "starting", "out of date", "not synced", "failed", "stopped", "missing", "unknown"]
+Verdict = Literal[
+    "ready", "starting", "out of date", "not synced", "failed", "stopped", "removing", "missing", "unknown"
+]
 
 
 @dataclass(frozen=True)
@@ -20,8 +23,9 @@ class Observed:
     `wanted`: the InferenceService in the repository, at the commit that Argo CD has applied if this clone has it.
     `application`: Argo CD's. `contains`: whether that commit has the service's last change (None: this clone does not
     have the commit). `runtime`: the serving runtime, of the namespace or of the cluster. `unreadable`: why a kind could
-    not be read, by kind. `lines`: the beginnings of commands for this cluster. `fetch`: the command that brings
-    what Argo CD reads to this clone.
+    not be read, by kind. `removed`: whether the default branch held the service's folder, and does no more.
+    `lines`: the beginnings of commands for this cluster. `fetch`: the command that brings what Argo CD reads to this
+    clone. `node_wait`: seconds that a pod may wait for a node, by the settings.
     """
 
     name: str
@@ -37,8 +41,10 @@ class Observed:
     pods: tuple[Object, ...] = ()
     events: tuple[Object, ...] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    removed: bool = False
     lines: CommandLines = ANY_CLUSTER
     fetch: str = "git fetch"
+    node_wait: int = NODE_WAIT_MINUTES * 60
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,8 @@ class ServiceStatus:
 
     `replicas_ready` of `replicas_needed` are pods of the newest generation; `replicas_old` pods of earlier ones still
     serve. `url` is for clients outside of the cluster, if it has an ingress; `address` for clients within. `running`
-    judges only the objects in the cluster, without Git, and `running_reason` says why.
+    judges only the objects in the cluster, without Git, and `running_reason` says why. `waits_for`: what a pod of the
+    newest generation cannot start without, such as "an accelerator" ("": it waits for nothing of the cluster's).
     """
 
     name: str
@@ -96,12 +103,14 @@ class ServiceStatus:
     notes: tuple[str, ...] = ()
     running: Verdict = "unknown"
     running_reason: str = ""
+    waits_for: str = ""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A verdict, its reason, and what to do (empty if nothing is to do)."""
+    """A verdict, its reason, and what to do (empty if nothing is to do). `waits_for`: as in ServiceStatus."""
 
     verdict: Verdict
     reason: str
     next: str = ""
+    waits_for: str = ""

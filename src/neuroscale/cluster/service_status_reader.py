@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from neuroscale.catalog.settings import NODE_WAIT_MINUTES, Settings
 from neuroscale.cluster.command_lines import command_lines
 from neuroscale.cluster.object_fields import uid_of
 from neuroscale.cluster.pod_state import is_ending
@@ -49,8 +50,9 @@ class ServiceStatuses:
 
     @property
     def ready(self) -> bool:
-        """Whether there are services, all are ready, and every namespace could be read."""
-        return bool(self.services) and not self.unreadable and all(one.verdict == "ready" for one in self.services)
+        """Whether there are services, all that stay are ready, and every namespace could be read."""
+        staying = [one for one in self.services if one.verdict != "removing"]
+        return bool(staying) and not self.unreadable and all(one.verdict == "ready" for one in staying)
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,10 @@ class _Read:
 class Reader:
     """Asks a cluster about the services of a repository, as often as wanted."""
 
-    def __init__(self, cluster: Cluster, clone: Clone) -> None:
+    def __init__(self, cluster: Cluster, clone: Clone, settings: Settings | None = None) -> None:
         self._cluster = cluster
         self._clone = clone
+        self._settings = settings
 
     def ask(self, question: Question) -> ServiceStatuses:
         """The verdicts as of now. Raises KubernetesError if the cluster cannot be asked, or has no KServe."""
@@ -82,7 +85,10 @@ class Reader:
         elif question.name and not denied:
             rows = [Observed(question.name, "", question.environment)]
         lines, fetch = command_lines(self._cluster), self._clone.fetch_line
-        rows = [replace(row, lines=lines, fetch=fetch) for row in self._with_workloads(rows)]
+        rows = [
+            replace(row, lines=lines, fetch=fetch, node_wait=self._node_wait(row.environment))
+            for row in self._with_workloads(rows)
+        ]
         now = datetime.now(UTC)
         answers = self._with_events(rows, [judge_service(row, now) for row in rows], now)
         answers = [answer if answer.namespace else self._suggesting(answer, services) for answer in answers]
@@ -163,8 +169,18 @@ class Reader:
             wanted = self._clone.wanted(path, "" if contains is None else revision)
         hidden = {"Application": applications.denied} if applications.denied else {}
         return replace(
-            row, application=application, contains=contains, wanted=wanted, unreadable={**row.unreadable, **hidden}
+            row,
+            application=application,
+            contains=contains,
+            wanted=wanted,
+            removed=bool(row.environment) and self._clone.removed(path),
+            unreadable={**row.unreadable, **hidden},
         )
+
+    def _node_wait(self, environment: str) -> int:
+        """Seconds that a pod of the environment may wait for a node."""
+        known = self._settings.environments if self._settings is not None else {}
+        return 60 * (known[environment].node_wait_minutes if environment in known else NODE_WAIT_MINUTES)
 
     def _suggesting(self, answer: ServiceStatus, services: list[Object]) -> ServiceStatus:
         """A suggestion for a name that no service has."""

@@ -63,6 +63,7 @@ class _Judge:
             notes=tuple(self.notes),
             running=running.verdict,
             running_reason=running.reason,
+            waits_for=running.waits_for,
         )
 
     def _verdict(self) -> Judged:
@@ -74,8 +75,15 @@ class _Judge:
         if observed.service is None:
             return self._absent()
         if part(self.service, "metadata").get("deletionTimestamp"):
-            return Judged("missing", "it is being deleted", "Wait, or see who deleted it.")
+            return self._deleted()
         running = self.running = self.runs.verdict()
+        if observed.removed:
+            return Judged(
+                "removing",
+                f"its folder is gone from Git, and Argo CD has not removed it from the cluster yet; it is "
+                f"{running.verdict}: {running.reason}",
+                "Wait.",
+            )
         synced = self._synced()
         if synced is not None and (synced.verdict == "not synced" or running.verdict == "ready"):
             self.notes.append(f"What is in the cluster: {running.verdict}: {running.reason}.")
@@ -85,6 +93,16 @@ class _Judge:
             told = sentence(f"Argo CD calls its health {health.get('status') or 'unknown'}", health.get("message"))
             return Judged("starting", told, "Wait; if it stays, see the application's other objects in Argo CD.")
         return running
+
+    def _deleted(self) -> Judged:
+        """The verdict on an InferenceService that ends: Argo CD prunes what Git no longer holds."""
+        if self.observed.removed:
+            told = "it is being removed, because its folder is gone from Git; its pods end"
+            return Judged("removing", told, "Wait until it is gone.")
+        if self.observed.wanted is None:
+            return Judged("removing", "it is being deleted, and Git does not hold it", "Wait until it is gone.")
+        do = f"If its removal was merged just now, run: {self.observed.fetch}; else Argo CD makes it again."
+        return Judged("missing", "it is being deleted, although this clone's main branch holds it", do)
 
     def _absent(self) -> Judged:
         application = self.observed.application
@@ -98,7 +116,9 @@ class _Judge:
                 "does its folder hold an inferenceservice.yaml?",
             )
         if self.observed.wanted is None:
-            return Judged("missing", "neither the cluster nor this clone has it", "Ask for it: neuroscale request")
+            return Judged(
+                "missing", "neither the cluster nor this clone has it", "Ask for it: neuroscale request --interactive"
+            )
         where = f" in {self.observed.environment}" if self.observed.environment else ""
         why = self.observed.unreadable.get("Application", f"Argo CD has no application for it{where}")
         return Judged("missing", f"it is not in the cluster: {why}", "Is its change merged, and the context right?")

@@ -72,6 +72,12 @@ class Clone:
             return frozenset(one for one in names if self._snapshot.read(f"{one.folder}/{REQUEST_FILE}") is not None)
         return frozenset(names)
 
+    def removed(self, service: ServicePath) -> bool:
+        """Whether the default branch once held the service's folder, and does no more."""
+        if self.tip is None or service in self.services:
+            return False
+        return bool(self._git.text("log", "--max-count=1", "--format=%H", self.tip, "--", service.folder))
+
     def wanted(self, service: ServicePath, revision: str = "") -> Object | None:
         """The InferenceService in a commit of this clone (empty: in the default branch).
 

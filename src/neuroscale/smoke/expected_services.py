@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +11,8 @@ from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import load_settings
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.errors import EndpointError
+from neuroscale.cluster.service_status_reader import Question, Reader, ServiceStatuses
+from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.errors import InputError, NeuroscaleError, Problem
 from neuroscale.core.validation import part, suggest
 from neuroscale.core.yaml_io import read_mapping
@@ -18,8 +21,9 @@ from neuroscale.planning.plan import Plan, load_plan
 from neuroscale.policies.policy_set import PolicySet, load_policy_set
 from neuroscale.repo.git import Git, fetch_origin
 from neuroscale.repo.layout import MANIFESTS, PLAN_FILE, REQUEST_FILE, ServicePath
-from neuroscale.repo.snapshot import GitSnapshot, read_text
+from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, read_text
 from neuroscale.request.service_request import Request, load_request
+from neuroscale.smoke.results import Version
 
 MANIFEST = "inferenceservice.yaml"
 
@@ -200,13 +204,34 @@ def https_url(cluster: Cluster, service: Service) -> str:
     return url if url.startswith("https://") else ""
 
 
+def status_in_cluster(cluster: Cluster, target: Target, service: Service) -> ServiceStatuses:
+    """The verdict on a service, judged as `neuroscale status` does. Raises KubernetesError."""
+    settings = load_settings(FolderSnapshot(target.root))
+    with contextlib.closing(Clone(target.root, settings.repository.default_branch)) as clone:
+        question = Question((service.namespace,), target.environment, service.name)
+        return Reader(cluster, clone, settings).ask(question)
+
+
+def version_that_answers(cluster: Cluster, target: Target, service: Service, pod: str) -> Version:
+    """Which version answers: that of the named pod, or of any ready pod (""). "" if the pods cannot be told apart."""
+    try:
+        found = status_in_cluster(cluster, target, service).services
+    except KubernetesError:
+        return ""
+    ready = [one for status in found for one in status.pods if one.state == "ready" and pod in ("", one.name)]
+    versions: set[Version] = {"old" if one.old else "new" for one in ready}
+    return "either" if len(versions) > 1 else next(iter(versions), "")
+
+
 @dataclass(frozen=True)
 class Opened:
-    """A service's endpoint as clients reach it, and one of its pods; or why one of them cannot be opened."""
+    """A service's endpoint as clients reach it, and one of its pods; or why one of them cannot be opened. `version`: of
+    the pods that answer there."""
 
     endpoint: Endpoint | None
     inside: Endpoint | None
     problem: NeuroscaleError | None
+    version: Version = ""
 
     @property
     def of_the_service(self) -> bool:

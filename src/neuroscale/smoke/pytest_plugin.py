@@ -18,7 +18,8 @@ from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.core.errors import NeuroscaleError
 from neuroscale.core.json_text import json_text
 from neuroscale.core.secret_text import SecretText, redact
-from neuroscale.smoke.results import CannotTellError, FindingError, NeedsError, NotApplicableError, Result
+from neuroscale.smoke.expected_services import Opened
+from neuroscale.smoke.results import CannotTellError, FindingError, NeedsError, NotApplicableError, Result, Version
 from neuroscale.smoke.runner import Spec, read_spec
 
 _SPEC = pytest.StashKey[Spec]()
@@ -26,6 +27,11 @@ _NOTES = pytest.StashKey[list[str]]()
 _SECRETS = pytest.StashKey[list[SecretText]]()
 _RECORDER = pytest.StashKey["_Recorder"]()
 _LONGEST = 4000  # characters of a message
+_ANSWERED: dict[Version, str] = {
+    "new": "the new version answered",
+    "old": "the old version answered",
+    "either": "the old or the new version answered",
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -86,6 +92,7 @@ class _Recorder:
         self._spec = spec
         self._secrets = secrets
         self._raised: list[BaseException] = []
+        self._version: Version = ""
 
     # ------------------------------------------------------------ the checks that will run
 
@@ -110,6 +117,7 @@ class _Recorder:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         self._raised = []
+        self._version = ""
         self.tell("started", service=_service(item), check=_check(item), title=_title(item))
         began = time.monotonic()
         answer = yield
@@ -118,8 +126,10 @@ class _Recorder:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
-        self, call: pytest.CallInfo[None]
+        self, item: pytest.Function, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        if call.when == "call" and isinstance(opened := item.funcargs.get("opened"), Opened):
+            self._version = opened.version
         if call.excinfo is not None:
             self._raised.append(call.excinfo.value)
         return (yield)
@@ -127,7 +137,8 @@ class _Recorder:
     def _record(self, item: pytest.Item, seconds: float) -> None:
         service, check, title = _service(item), _check(item), _title(item)
         lines: list[str] = item.stash.get(_NOTES, [])
-        notes = "; ".join(lines)
+        version = self._version
+        notes = "; ".join([*([_ANSWERED[version]] if version else []), *lines])
         where = Path(item.location[0]).name
         if not self._raised:
             result = Result(service, check, title, "passed", seconds, notes)
@@ -147,6 +158,7 @@ class _Recorder:
             outcome=result.outcome,
             seconds=round(seconds, 3),
             needs=result.needs,
+            version=version,
             **{name: text[:_LONGEST] for name, text in texts.items()},
         )
 

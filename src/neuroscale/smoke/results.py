@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from rich.console import Console
@@ -52,6 +52,11 @@ def require(holds: object, seen: str, do: str) -> None:
         raise FindingError(seen, do)
 
 
+Version = Literal["", "new", "old", "either"]
+"""Which version of a service answered a check: its newest generation, an earlier one, or one of both; "" if nothing
+was asked of the service, or its pods could not be told apart."""
+VERSIONS: tuple[Version, ...] = ("", "new", "old", "either")
+
 Outcome = Literal["passed", "failed", "error", "skipped"]
 OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "error", "skipped")
 
@@ -70,6 +75,12 @@ class Result:
     message: str = ""
     next: str = ""  # what to do
     needs: str = ""
+    version: Version = ""
+
+    @property
+    def misleads(self) -> bool:
+        """Whether it passed, but not surely against the newest version."""
+        return self.outcome == "passed" and self.version in ("old", "either")
 
 
 @dataclass(frozen=True)
@@ -113,7 +124,7 @@ def settled(checks: list[Result], services: tuple[str, ...]) -> tuple[tuple[Resu
     for one in checks:
         if one.outcome == "skipped" and one.needs and not {(one.service, one.needs), ("", one.needs)} & failed:
             message = f"{one.message} (the check {one.needs} did not fail)"
-            one = Result(one.service, one.check, one.title, "error", one.seconds, message, one.next, one.needs)
+            one = replace(one, outcome="error", message=message)
         counted.append(one)
     looked = {one.service for one in checks if one.outcome in ("passed", "failed")}
     problems += [f"no check of {service} ran" for service in services if service not in looked]
@@ -142,15 +153,16 @@ def to_json(report: Report) -> str:
 def from_record(found: Mapping[str, Any]) -> Result:
     """A result as the run recorded it. Raises ValueError if the record is not a result."""
     texts = {name: found.get(name) for name in ("service", "check", "title", "outcome", "message", "next", "needs")}
-    seconds = found.get("seconds")
+    seconds, version = found.get("seconds"), found.get("version", "")
     if not all(isinstance(text, str) for text in texts.values()) or texts["outcome"] not in OUTCOMES:
         raise ValueError("a result lacks a field")
-    if not isinstance(seconds, int | float) or not texts["check"]:
+    if not isinstance(seconds, int | float) or not texts["check"] or version not in VERSIONS:
         raise ValueError("a result lacks a field")
-    return Result(seconds=float(seconds), **texts)  # type: ignore[arg-type]
+    return Result(seconds=float(seconds), version=version, **texts)  # type: ignore[arg-type]
 
 
 _WORDS = {"passed": "passed", "failed": "FAILED", "error": "not looked at", "skipped": "not checked"}
+_BY: dict[Version, str] = {"old": " (old version)", "either": " (old or new version)"}
 _COLOURS = {"passed": "green", "failed": "bold red", "error": "bold red", "skipped": "yellow"}
 _TAGS: dict[Outcome, Tag] = {"failed": "failure", "error": "error", "skipped": "skipped"}
 
@@ -161,6 +173,8 @@ def headline(report: Report) -> str:
     what = {ExitStatus.PASSED: "The smoke tests passed", ExitStatus.FINDINGS: "The smoke tests failed"}.get(
         report.status, "The smoke tests cannot be trusted"
     )
+    old = sum(one.misleads for one in report.checks)
+    counts += f", {old} of them not by the new version alone" if old else ""
     return (
         f"{what}: {counts or 'no check ended'} ({report.environment} at {report.revision[:10]}, {report.seconds:.1f} s)"
     )
@@ -179,7 +193,8 @@ def print_table(report: Report, console: Console) -> None:
     for name in ("service", "check", "result", "seconds"):
         table.add_column(name, no_wrap=name != "service", justify="right" if name == "seconds" else "left")
     for check in report.checks:
-        result = Text(_WORDS[check.outcome], style=_COLOURS[check.outcome])
+        result = Text(_WORDS[check.outcome], style="yellow" if check.misleads else _COLOURS[check.outcome])
+        result.append(_BY[check.version] if check.misleads else "")
         if check.outcome == "skipped" and check.needs:
             result.append(f": {terminal(check.needs)} failed")
         table.add_row(Text(terminal(check.service or "-")), Text(terminal(check.check)), result, f"{check.seconds:.2f}")

@@ -202,7 +202,10 @@ def _no_connection(url: SplitResult, error: BaseException) -> tuple[str, str] | 
     host, found = url.hostname or "", list(causes(error))
     if any(isinstance(cause, socket.gaierror) for cause in found):
         told = f"the name {host} does not resolve"
-        return told, f"Is it written right? For a name that no DNS has: neuroscale smoke {OPTION}, or curl's."
+        return (
+            told,
+            f"Is it written right? For a name that no DNS has, `smoke` and curl take {OPTION} HOST:PORT:ADDRESS:PORT.",
+        )
     if any(isinstance(cause, ConnectionRefusedError) for cause in found):
         told = f"{host} refuses the connection to port {url.port or (443 if url.scheme == 'https' else 80)}"
         return told, "Does the gateway run, and are host and port right?"

@@ -73,16 +73,19 @@ def _read(text: str) -> Record | None:
 
 _LONGEST = 50_000  # characters; forges take 65,536
 _ROWS = 60
-_SYMBOLS: dict[Outcome, str] = {"passed": "✅", "failed": "❌", "waiting": "⏳", "untrusted": "🛑"}
+_SYMBOLS: dict[Outcome, str] = {"passed": "✅", "failed": "❌", "waiting": "⏳", "untrusted": "🛑", "uncovered": "⚪"}
 _WORDS: dict[Outcome, str] = {
     "passed": "passed",
     "failed": "failed",
     "waiting": "not deployed yet",
     "untrusted": "not tested",
+    "uncovered": "not run",
 }
 _CHECKS = {"passed": "✅", "failed": "❌", "error": "🛑", "skipped": "⏭️"}
+_OLD = "⚠️"
+"""Marks a check that passed against pods of the version before the merge."""
 _ORDER = ("failed", "error", "passed", "skipped")
-_WORST: tuple[Outcome, ...] = ("failed", "untrusted", "waiting", "passed")
+_WORST: tuple[Outcome, ...] = ("failed", "untrusted", "waiting", "uncovered", "passed")
 
 
 @dataclass(frozen=True)
@@ -200,6 +203,12 @@ def _about(told: Told, *, only_failed: bool = False) -> list[str]:
         parts.append(f"### {_SYMBOLS[one.outcome]} {code(one.name, 120)}: {_WORDS[one.outcome]}")
         if one.why:
             parts.append(prose(one.why))
+        if old := sum(check.misleads for check in one.checks):
+            state = "has failed" if one.outcome == "failed" else "does not serve alone yet"
+            parts.append(
+                f"**The old version still answers**: {counted(old, 'check')} marked {_OLD} passed, but not against the "
+                f"new version alone, which {state}."
+            )
         if one.url and not only_failed:
             parts.append(f"URL: {code(one.url)}")
         if one.outcome == "passed" and one.name in told.curl:
@@ -216,7 +225,8 @@ def _table(checks: Sequence[Result]) -> str:
         told = cell(one.message)
         if one.next and one.outcome in ("failed", "error"):
             told += f" **Next:** {cell(one.next)}"
-        rows.append(f"| {_CHECKS[one.outcome]} | {cell(one.title, 150)} | {one.seconds:.1f} | {told} |")
+        symbol = _OLD if one.misleads else _CHECKS[one.outcome]
+        rows.append(f"| {symbol} | {cell(one.title, 150)} | {one.seconds:.1f} | {told} |")
     if len(ordered) > _ROWS:
         rows.append(f"\nand {len(ordered) - _ROWS} more checks.")
     return "\n".join(rows)

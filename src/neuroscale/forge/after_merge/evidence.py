@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -18,9 +18,9 @@ SMOKE, STATUS = "smoke.json", "status.json"
 """The files of an environment, in a folder of its name: the output of `smoke --json` and `status --json`."""
 LARGEST_BYTES = 16 * MIB
 
-Outcome = Literal["passed", "failed", "waiting", "untrusted"]
+Outcome = Literal["passed", "failed", "waiting", "untrusted", "uncovered"]
 """`waiting`: the service is not deployed yet, or still starts within its budget. `untrusted`: it could not be
-tested."""
+tested. `uncovered`: the workflow does not test its environment."""
 
 # The verdicts of a service that equals Git. Any other service is being deployed, or is blocked for
 # a reason that the change did not cause.
@@ -65,6 +65,17 @@ class Evidence:
     @property
     def trusted(self) -> bool:
         return not self.problems
+
+
+def not_covered(environment: str, revision: str, services: Iterable[str]) -> Evidence:
+    """The evidence of an environment with services that the workflow was not told to test."""
+    why = (
+        f"The smoke workflow does not cover the environment {environment}: nothing tests this service after a merge, "
+        f"and nothing reverts it. An administrator names it in the variable NEUROSCALE_SMOKE_ENVIRONMENTS "
+        f"(platform/forge/README.md), unless its nodes are simulated, as on a local platform."
+    )
+    rows = [ServiceEvidence(ServicePath(environment, name), "uncovered", why) for name in sorted(services)]
+    return Evidence(environment, revision, tuple(rows))
 
 
 @dataclass(frozen=True)
@@ -121,9 +132,11 @@ def _judged(report: Report, environment: str, name: str, status: _Status | None,
     elif "failed" in outcomes and status is not None and status.verdict not in _SETTLED:
         outcome, why = "waiting", f"Its deployment is not finished ({status.verdict}): {status.reason}"
     elif "failed" in outcomes:
-        outcome = "failed"
+        outcome, why = "failed", status.reason if status is not None and status.verdict == "failed" else ""
     elif "error" in outcomes or "passed" not in outcomes:
         outcome, why = "untrusted", "Not every check could decide."
+    elif any(one.misleads for one in checks):
+        outcome, why = "waiting", "Pods of the version before this merge still answer."
     else:
         outcome = "passed"
     url, model = (status.url, status.model) if status else ("", "")

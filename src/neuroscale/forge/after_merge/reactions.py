@@ -67,9 +67,12 @@ class AfterMerge:
         self._curl = curl
         self._merges: dict[str, Merge | None] = {}
 
-    def act(self, found: Sequence[Evidence]) -> Outcome:
-        """Comment on each merge that is not settled, and revert the services that it broke."""
-        rows = [self._row(one, environment) for environment in found for one in environment.services]
+    def act(self, found: Sequence[Evidence], uncovered: Sequence[Evidence] = ()) -> Outcome:
+        """Comment on each merge that is not settled, and revert the services that it broke.
+
+        `uncovered`: environments that nobody tests; a merge into one is told so, and changes no exit status.
+        """
+        rows = [self._row(one, environment) for environment in (*found, *uncovered) for one in environment.services]
         merges = {row.merge.pull.number: row.merge for row in rows if row.merge is not None}
         lines, failures = [], []
         for number, merge in sorted(merges.items()):
@@ -86,7 +89,7 @@ class AfterMerge:
         ]
         if failures:
             raise ForgeError("\n".join([*lines, *failures]))
-        return Outcome(status_of(found), tuple(lines))
+        return Outcome(status_of(found) if found or not uncovered else ExitStatus.PASSED, tuple(lines))
 
     def _row(self, service: ServiceEvidence, environment: Evidence) -> _Row:
         base = self._reverter.base
