@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where, open_cluster, services_asked
+from neuroscale.cli.chosen_cluster import Where, asked_cluster, open_cluster, services_asked
 from neuroscale.cli.open_repository import open_repository, opened_publisher
 from neuroscale.cli.options import (
     ClusterStateOption,
@@ -36,7 +36,7 @@ from neuroscale.forge.service_history import (
     with_pull_requests,
 )
 from neuroscale.repo.git import Git
-from neuroscale.repo.layout import LOCAL_STATE, ServicePath
+from neuroscale.repo.layout import ServicePath
 
 
 def show_history(
@@ -79,7 +79,7 @@ def show_history(
         if forge is not None:
             found, told = with_pull_requests(forge, branch, found)
             missing += told
-        where = Where(context, kubeconfig, state or (opened.root / LOCAL_STATE if local else None))
+        where = asked_cluster(Where(context, kubeconfig, state), opened.root, path.environment)
         try:
             with open_cluster(where) as cluster:
                 found, told = with_deployments(git, cluster, path, found)

@@ -80,7 +80,11 @@ def upgrade_services(
         bool, typer.Option("--also-worse", help="Also services that get dearer, slower or tight by it.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the table alone, from the clone's main branch; ask no forge.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Print the table alone, by the clone's main branch without asking a forge; with --local, by that forge's.",
+        ),
     ] = False,
     remote: RemoteOption = "origin",
     token_file: TokenFileOption = None,
@@ -96,22 +100,24 @@ def upgrade_services(
     chosen = Chosen(tuple(services or ()), team, environment, every)
     _check(chosen)
     root = find_root(repository or Path.cwd())
-    if dry_run:
+    done: Mapping[ServicePath, Done] = {}
+    if dry_run and not local:
         with contextlib.closing(Git(root)) as git:
             looked = _look(*_of_clone(root, git), chosen, root, also_worse=also_worse)
-        _print(looked, {}, as_json=as_json, dry_run=True)
-        return ExitStatus.FINDINGS if looked.unusable else ExitStatus.PASSED
-    from neuroscale.forge.request_flow import Desk
-    from neuroscale.forge.upgrades import open_batch
+    else:
+        from neuroscale.forge.request_flow import Desk
+        from neuroscale.forge.upgrades import open_batch
 
-    with opened_publisher(root, remote, token_file, local=local) as (git, publisher):
-        desk = Desk(git, publisher, say_progress)
-        main = desk.main()
-        where = f"{main.base.branch} at {main.base.commit[:12]}"
-        looked = _look(where, main.snapshot, main.inputs, chosen, root, also_worse=also_worse)
-        at_once = main.inputs.settings.upgrades.open_at_once
-        done = open_batch(desk, looked.upgrades, at_once, limit or at_once, declined_too=bool(chosen.services))
-    _print(looked, done, as_json=as_json, dry_run=False)
+        with opened_publisher(root, remote, token_file, local=local) as (git, publisher):
+            desk = Desk(git, publisher, say_progress)
+            main = desk.main()
+            where = f"{main.base.branch} at {main.base.commit[:12]}"
+            looked = _look(where, main.snapshot, main.inputs, chosen, root, also_worse=also_worse)
+            at_once = main.inputs.settings.upgrades.open_at_once
+            if not dry_run:
+                again = bool(chosen.services)
+                done = open_batch(desk, looked.upgrades, at_once, limit or at_once, declined_too=again)
+    _print(looked, done, as_json=as_json, dry_run=dry_run)
     stopped = looked.unusable or any(one.result in ("left out", "refused") for one in done.values())
     return ExitStatus.FINDINGS if stopped else ExitStatus.PASSED
 

@@ -194,8 +194,9 @@ def _planned(path: ServicePath, before: Plan | None, after: Plan | None) -> Iter
     if old != new:
         told.append(f"price from {old} to {new}")
     if not told and before != after:
-        same = before.model_copy(update={"lock": after.lock}) == after
-        told.append("planned anew, with the same result" if same else "planned anew, with small differences")
+        old_fields, new_fields = before.model_dump(), after.model_dump()
+        other = [name for name in new_fields if name != "lock" and old_fields[name] != new_fields[name]]
+        told.append(f"planned anew: other {', '.join(other)}" if other else "planned anew, with the same result")
     yield from told
 
 
