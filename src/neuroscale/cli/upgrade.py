@@ -83,7 +83,7 @@ def upgrade_services(
         bool,
         typer.Option(
             "--dry-run",
-            help="Print the table alone, by the clone's main branch without asking a forge; with --local, by that forge's.",
+            help="Print the table alone, from the clone's main branch; with --local, from that forge's.",
         ),
     ] = False,
     remote: RemoteOption = "origin",
