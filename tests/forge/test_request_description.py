@@ -93,6 +93,27 @@ def test_a_change_shows_old_and_new_and_leaves_the_cost_of_the_change_to_the_gat
     assert "**Change**" not in text
 
 
+def test_a_change_begins_with_old_and_new_answers_and_what_the_merge_does() -> None:
+    asked = make_request(concurrent_users=4, p95_ttft_seconds=5.0)
+    before = plan(asked, CATALOG, SETTINGS)
+    subject = planned(concurrent_users=8, longest_answer_tokens=512, p95_ttft_seconds=5.0)
+    text = of(replace(subject, before=before, asked_before=asked, quota=9, is_new=False))
+    parts = [
+        "### What changes\n\n**Asked for** Concurrent users: `4` to `8`; Longest answer (tokens): `1024` to `512`",
+        "**The merge** A restart with a gap of about ",
+        "█ weights",
+        "**Price** ",
+        "### What is asked for",
+        "### Why this plan",
+    ]
+    places = [text.find(part) for part in parts]
+    assert -1 not in places, text
+    assert places == sorted(places)
+    assert text.count(f"weights {subject.plan.memory_gib.weights:.2f}") == 1
+    same = of(replace(subject, before=before, asked_before=subject.request, same_pods=True, is_new=False))
+    assert "**Asked for** the same as before\n\n**The merge** Nothing" in same
+
+
 def test_an_override_is_told_with_its_reason() -> None:
     override = {"field": "max_num_seqs", "value": 5, "reason": "Load test of *us*.", "expires": date(2099, 1, 31)}
     text = of(planned(concurrent_users=4, p95_ttft_seconds=5.0, overrides=(override,)))

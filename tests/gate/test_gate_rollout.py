@@ -38,7 +38,9 @@ def asked(availability: str = "high", rollout: str | None = None) -> Request:
 
 def with_quota(**limits: Any) -> Catalog:
     team = CATALOG.teams["team-alpha"]
-    quota = Quota(**{"cpu": 512, "memory_gib": 8192, "pods": 200, "accelerators": {"nvidia.com/gpu": 64}} | limits)
+    quota = Quota.model_validate(
+        {"cpu": 512, "memory_gib": 8192, "pods": 200, "accelerators": {"nvidia.com/gpu": 64}} | limits
+    )
     teams = {**CATALOG.teams, "team-alpha": team.model_copy(update={"quota": quota})}
     return Catalog(CATALOG.models, CATALOG.accelerators, CATALOG.prices, CATALOG.runtimes, teams)
 

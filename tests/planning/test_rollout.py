@@ -14,7 +14,7 @@ from neuroscale.planning.override_shortfalls import shortfalls_of
 from neuroscale.planning.plan import Plan, Replicas, Rollout, dump_plan, load_plan
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.service_folder import render
-from neuroscale.report.phrases import rollout
+from neuroscale.report.change_phrases import rollout
 from neuroscale.request.service_request import Override, Request
 from plan_factory import make_plan, make_request
 from platform_repository import CATALOG, SETTINGS, TEMPLATE
@@ -132,7 +132,7 @@ def running(replicas: int = 1, each: int = 1, kind: str = "replace", **changes: 
     )
 
 
-OTHER = {"vllm_args": ("--model=other",)}
+OTHER: dict[str, Any] = {"vllm_args": ("--model=other",)}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from neuroscale.forge import description
 from neuroscale.forge.request_flow import Change, Draft, Main, Service, Version
 from neuroscale.planning.planner import plan, request_digest
 from neuroscale.planning.rejected_choices import not_chosen
-from neuroscale.rendering.service_folder import pull_request_of
+from neuroscale.planning.rollout import accelerator_quota
+from neuroscale.rendering.service_folder import SERVICE_FILE, pull_request_of, same_pods
 from neuroscale.repo.layout import REQUEST_FILE
 from neuroscale.request.service_request import Request, check_request
 
@@ -78,8 +79,17 @@ def planned(
             "Make the two the same, and give the request's branch another name.",
         )
     shown = description.title(title or pull.title)
-    others = not_chosen(request, catalog, settings, made)
-    subject = description.Subject(request, made, before, others, service.merged is None)
+    file = f"{service.path.folder}/{SERVICE_FILE}"
+    subject = description.Subject(
+        request,
+        made,
+        before,
+        not_chosen(request, catalog, settings, made),
+        is_new=service.merged is None,
+        asked_before=service.merged.request if service.merged else None,
+        quota=accelerator_quota(made, catalog),
+        same_pods=same_pods(service.main.snapshot.read(file), pull.files[file].encode()),
+    )
     text = description.describe(subject, shown, service.branch, said)
     message = "\n\n".join([title or pull.commit_message, *said])
     return Draft(pull.files, message, text, Version(request, made), tuple(told))

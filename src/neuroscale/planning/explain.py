@@ -207,6 +207,10 @@ def _choice(case: Case, choice: Choice) -> str:
     return f"{case.model.name} is {what}; it runs on {chosen.label}{price}, {why}."
 
 
+MEMORY_SENTENCE = "On each accelerator, of "
+"""How the sentence on a plan's memory begins."""
+
+
 def _memory(case: Case, chosen: Candidate) -> str:
     memory, states = chosen.memory, sum(state.layers for state in case.model.facts.states)
     kept = f" In the KV cache are the states of {states} layers, which do not grow with a request." if states else ""
@@ -218,7 +222,7 @@ def _memory(case: Case, chosen: Candidate) -> str:
     if device(chosen.accelerator).family in UNMEASURED:
         off = "how far that is off is not known"
     return (
-        f"On each accelerator, of {memory.usable:.2f} GiB usable: weights {memory.weights:.2f} GiB, overhead "
+        f"{MEMORY_SENTENCE}{memory.usable:.2f} GiB usable: weights {memory.weights:.2f} GiB, overhead "
         f"{memory.overhead:.2f} GiB, KV cache of {held} {memory.kv_cache:.2f} GiB, free {memory.free:.2f} GiB ({off})."
         f"{kept}"
     )

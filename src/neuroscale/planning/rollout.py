@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from neuroscale.catalog import Quota
+from neuroscale.catalog import Catalog, Quota
 from neuroscale.core.printable import plainly_counted
 from neuroscale.planning.candidates import Case
 from neuroscale.planning.plan import Plan, Rollout, Startup
@@ -111,6 +111,14 @@ def strategy(plan: Plan) -> tuple[int, int]:
     if plan.rollout is not None:
         return plan.rollout.max_surge, plan.rollout.max_unavailable
     return math.ceil(plan.replicas.min / 4), plan.replicas.min // 4
+
+
+def accelerator_quota(plan: Plan, catalog: Catalog) -> int | None:
+    """The most accelerators of the plan's resource that its team's quota in Git holds; None without such a resource or
+    team."""
+    team = catalog.teams.get(plan.tenancy.team)
+    device = plan.resources.accelerator_resource
+    return team.quota.accelerators.get(device, 0) if team and device else None
 
 
 @dataclass(frozen=True)

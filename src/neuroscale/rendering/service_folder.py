@@ -12,6 +12,8 @@ from pathlib import Path
 
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.files import write_public
+from neuroscale.core.validation import part
+from neuroscale.core.yaml_io import decode, read_mapping
 from neuroscale.planning.plan import Plan
 from neuroscale.rendering.scaffolder import interpreter, plan_step
 from neuroscale.rendering.scaffolder.interpreter import RenderedPullRequest
@@ -54,6 +56,25 @@ def pull_request_of(
             f"Let it render exactly {', '.join(RENDERED_FILES)} into {folder}.",
         )
     return replace(pull, files={path: pull.files[path] for path in wanted if path in pull.files})
+
+
+SERVICE_FILE = next(name for name, kind in RENDERED_KINDS.items() if kind == "InferenceService")
+_NOT_OF_PODS = ("minReplicas", "maxReplicas", "deploymentStrategy")
+
+
+def same_pods(before: bytes | None, after: bytes | None) -> bool | None:
+    """Whether two files of an InferenceService make the same pods: all but their number and their rollout is equal.
+    None if one is missing or cannot be read."""
+    shown = []
+    for data in (before, after):
+        try:
+            value = read_mapping(decode(data or b"", SERVICE_FILE), SERVICE_FILE).value
+        except InputError:
+            return None
+        predictor = part(value, "spec", "predictor")
+        pods = {name: field for name, field in predictor.items() if name not in _NOT_OF_PODS}
+        shown.append({**value, "spec": {**part(value, "spec"), "predictor": pods}})
+    return bool(shown[0] == shown[1])
 
 
 def write_service(files: Mapping[str, str], root: Path) -> None:

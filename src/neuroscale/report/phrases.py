@@ -13,7 +13,6 @@ from neuroscale.core.printable import counted
 from neuroscale.costs.bill import CostChange, Range, ServiceCost, TokenPrice, UnpricedItem
 from neuroscale.gate.verdict import Check, Effect, Effects, Outcome, ServiceReport
 from neuroscale.planning.plan import Alternative, AppliedOverride, Plan, Replicas, Speed, Startup
-from neuroscale.planning.rollout import merge_effect
 
 Escape = Callable[[str], str]
 
@@ -256,55 +255,6 @@ def speed(value: Speed) -> str:
     if value.decode_tokens_per_second is not None:
         parts.append(f"{value.decode_tokens_per_second:.3g} tokens a second for one user")
     return f"{', '.join(parts)} (estimated)" if parts else ""
-
-
-def rollout(before: Plan | None, after: Plan, name: Escape = str, *, same_pods: bool | None = None) -> str:
-    """What the merge of a plan does to the running service, in one or two sentences. `before`: the plan by which it
-    runs (None: it does not run yet). `same_pods`: see `merge_effect`."""
-    if before is None:
-        needs = _needed(after, after.replicas.min * after.accelerator_count, name)
-        return f"The service is new: it starts with {counted(after.replicas.min, 'replica')} and {needs}."
-    effect = merge_effect(before, after, same_pods=same_pods)
-    old, new = effect.replicas
-    about = f"about {effect.minutes:,} min"
-    needs = _needed(after, effect.more, name, more=not effect.is_other_kind)
-    if effect.is_other_kind:
-        needs += f" beside the {accelerators(before, name)} that each replica holds now"
-    elif effect.more_for_good and effect.more > effect.more_for_good:
-        needs += f" at once, and {effect.more_for_good:,} of them from then on"
-    if effect.kind == "nothing":
-        return "Nothing: the running pods stay as they are."
-    if effect.kind == "scale":
-        told = f"No restart: {new:,} in place of {counted(old, 'replica')}"
-        return f"{told}. That {needs} within {about}." if new > old else f"{told}."
-    if effect.kind == "surge":
-        told = needs if effect.more_for_good or effect.is_other_kind else f"{needs} for {about}"
-        return f"No gap: each old pod answers until a new one is ready ({about}). The rollout {told}."
-    lead = f"A restart with a gap of {about}: the only replica ends before the new one starts."
-    if effect.kind == "fewer":
-        lead = f"No gap: {effect.fewer:,} of {new:,} replicas does not answer for {about}, in turn."
-    if effect.more:
-        return f"{lead} The rollout {needs}, and waits until they are free."
-    return f"{lead} No more accelerators are needed." if after.resources.accelerator_resource else lead
-
-
-def later_changes(plan: Plan, name: Escape = str) -> str:
-    """What a later change of the pods does by this plan, in a few words; empty for a plan from before."""
-    if (way := plan.rollout) is None:
-        return ""
-    about = f"for about {way.minutes:,} min of each change"
-    if way.kind == "surge":
-        return f"surge, {_needed(plan, way.extra_accelerators, name, more=True)} {about}"
-    return f"replace, {'nothing answers' if way.gap_minutes else 'one replica fewer answers'} {about}"
-
-
-def _needed(plan: Plan, count: int, name: Escape, more: bool = False) -> str:
-    """`need 2 more `nvidia-l4``; for pods without an accelerator, their room on the nodes."""
-    beside = " more" if more else ""
-    if plan.resources.accelerator_resource:
-        return f"needs {count:,}{beside} {name(plan.accelerator)}"
-    pods = counted(count // max(plan.accelerator_count, 1), f"{beside} pod".strip())
-    return f"needs room for {pods} of {plan.resources.cpu:,} CPU and {plan.resources.memory_gib:,} GiB"
 
 
 def seconds(value: float) -> str:

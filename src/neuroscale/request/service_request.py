@@ -190,6 +190,29 @@ class Request(Frozen):
         return overrides
 
 
+class ChangedAnswer(Frozen):
+    """An answer, or the override of a field, that a change alters. None: there was none before, or is none after."""
+
+    field: str
+    before: str | None
+    after: str | None
+
+
+def changed_answers(before: Request, after: Request) -> tuple[ChangedAnswer, ...]:
+    """The answers that differ between two requests of a service, in the order of the form, and then the overrides."""
+    sides = [
+        request.model_dump(mode="json", exclude={"schema_version", "overrides"})
+        | {f"override of {one.field}": one.value for one in request.overrides}
+        for request in (before, after)
+    ]
+    old, new = ({name: str(value) for name, value in side.items()} for side in sides)
+    return tuple(
+        ChangedAnswer(field=name, before=old.get(name), after=new.get(name))
+        for name in dict.fromkeys((*new, *old))
+        if old.get(name) != new.get(name)
+    )
+
+
 _FIXES = {
     "service": "Write 1 to 40 lower-case letters, digits and hyphens, starting with a letter, such as support-chat.",
     "concurrent_users": "Write a whole number from 1 to 4096.",
