@@ -230,6 +230,12 @@ def test_a_change_that_starts_a_pod_more_finds_no_room_in_a_full_pool() -> None:
     assert any("there is room for it" in note for note in free.notes)
 
 
+def test_fewer_replicas_give_room_back_before_a_change_needs_it() -> None:
+    found = judge_capacity(demand(1, 1, surge=1), cluster(node("a", 2), pods=(own("a"), own("a"))))
+    assert found.verdict == "fits"
+    assert any("there is room for it" in note for note in found.notes)
+
+
 def test_a_service_that_does_not_run_yet_needs_no_pod_more() -> None:
     assert judge_capacity(demand(1, 1, surge=1), cluster(node("a", 1))).verdict == "fits"
 

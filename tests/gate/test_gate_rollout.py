@@ -13,7 +13,7 @@ from neuroscale.gate.checks.drift import evaluate_drift
 from neuroscale.gate.judged_files import ServiceFolder
 from neuroscale.gate.verdict import Finding
 from neuroscale.planning.override_shortfalls import unmet_demands
-from neuroscale.planning.plan import Plan
+from neuroscale.planning.plan import Plan, dump_plan
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import ServicePath
@@ -46,13 +46,20 @@ def with_quota(**limits: Any) -> Catalog:
 
 
 def findings(
-    request: Request, catalog: Catalog, made: Plan | None = None, edit: tuple[str, str] = ("", "")
+    request: Request,
+    catalog: Catalog,
+    made: Plan | None = None,
+    edit: tuple[str, str] = ("", ""),
+    beside: dict[str, bytes] | None = None,
 ) -> list[Finding]:
     made = made or plan(request, catalog, SETTINGS, PLATFORM.template.version)
     files = render(request, made, PLATFORM.template)
     files["inferenceservice.yaml"] = files["inferenceservice.yaml"].replace(*edit)
-    snapshot = MemorySnapshot({f"{SERVICE.folder}/{name}": text.encode() for name, text in files.items()})
-    service = ServiceFolder(SERVICE, "added", tuple(snapshot.entries()), plan_changed=made.rollout is not None)
+    own = {f"{SERVICE.folder}/{name}": text.encode() for name, text in files.items()}
+    snapshot = MemorySnapshot(own | (beside or {}))
+    service = ServiceFolder(
+        SERVICE, "added", tuple(MemorySnapshot(own).entries()), plan_changed=made.rollout is not None
+    )
     found = evaluate_drift(snapshot, (service,), replace(PLATFORM, catalog=catalog), TODAY)[0].findings
     return [one for one in found if one.rule in ("beyond-quota", "edited")]
 
@@ -96,6 +103,22 @@ def test_a_quota_that_holds_the_surge_passes_and_one_below_the_replicas_names_no
         (finding,) = findings(request, with_quota(accelerators={"nvidia.com/gpu": 1}))
         assert "its 2 replicas need 2 nvidia.com/gpu, and the quota of team-alpha holds 1" in finding.message
         assert "replace" not in finding.fix
+
+
+def test_what_the_teams_other_services_take_is_not_there_for_a_surge() -> None:
+    """The quota holds three: two run, and one more is there for the rollout, until another service takes it."""
+    catalog = with_quota(accelerators={"nvidia.com/gpu": 3})
+    other = plan(asked("standard"), catalog, SETTINGS).model_copy(update={"service": "other"})
+    beside = {"manifests/dev/other/plan.yaml": dump_plan(other).encode()}
+    (finding,) = findings(asked(), catalog, beside=beside)
+    assert (
+        "with the team's other services in dev 4 nvidia.com/gpu, and the quota of team-alpha holds 3" in finding.message
+    )
+    assert "nvidia.com/gpu to 4" in finding.fix
+    assert findings(asked(rollout="replace"), catalog, beside=beside) == []
+    elsewhere = other.model_copy(update={"tenancy": other.tenancy.model_copy(update={"team": "team-beta"})})
+    assert findings(asked(), catalog, beside={"manifests/dev/other/plan.yaml": dump_plan(elsewhere).encode()}) == []
+    assert findings(asked(), catalog, beside={"manifests/prod/other/plan.yaml": dump_plan(other).encode()}) == []
 
 
 def test_a_plan_from_before_rolls_out_as_kserve_does_and_is_only_told_of_it() -> None:

@@ -148,6 +148,24 @@ def test_a_lock_that_was_edited_together_with_its_manifests_is_found(repository:
     assert rules(gate(repository)) == {"drift/edited-plan"}
 
 
+@pytest.mark.parametrize(("old", "new", "same_pods"), [("users: 4", "users: 3", False), ("3.0", "4.0", True)])
+def test_a_change_tells_old_and_new_answers_and_whether_the_pods_stay(
+    repository: Repository, old: str, new: str, same_pods: bool
+) -> None:
+    base = repository.run("rev-parse", "HEAD")
+    path = repository.root / SERVICE / "request.yaml"
+    path.write_text(path.read_text().replace(old, new))
+    replan_service("support-chat", repository.root)
+    repository.commit({})
+    verdict = gate(repository, base=base)
+    (service,) = verdict["services"]
+    (answer,) = service["answers"]
+    assert (answer["before"], answer["after"]) == (old.split()[-1], new.split()[-1])
+    assert service["same_pods"] is same_pods
+    assert service["quota"] == 64
+    assert verdict["exit_status"] == 0
+
+
 def test_a_new_price_is_a_notice_and_moves_no_manifest(repository: Repository) -> None:
     base = repository.run("rev-parse", "HEAD")
     prices = repository.root / "platform/catalog/prices/google-cloud.yaml"
@@ -472,7 +490,7 @@ def test_a_defect_in_the_cost_hides_no_finding_and_is_untrusted_where_a_rule_may
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr("neuroscale.gate.checks.cost_of_change.compare", broken)
+    monkeypatch.setattr("neuroscale.gate.checks.priced_change.compare", broken)
     edit(repository, ISVC, lambda text: text.replace("8080", "8081"))
     verdict = gate(repository)
     assert (verdict["exit_status"], verdict["cost"]) == (3, None)

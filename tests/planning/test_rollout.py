@@ -162,7 +162,21 @@ OTHER: dict[str, Any] = {"vllm_args": ("--model=other",)}
             running(),
             running(each=2, **OTHER),
             "A restart with a gap of about 14 min: the only replica ends before the new one starts. "
-            "The rollout needs 1 more nvidia-l4, and waits until they are free.",
+            "The new one needs 1 more nvidia-l4: nothing answers until it is free. "
+            "The old version goes on answering until then with an override of rollout with surge.",
+        ),
+        (
+            running(2),
+            running(2, each=2, **OTHER),
+            "No gap: 1 of 2 replicas does not answer for about 28 min, in turn. "
+            "The rollout needs 2 more nvidia-l4, and waits until they are free.",
+        ),
+        (
+            running(),
+            running(accelerator="nvidia-h100-80gb", **OTHER),
+            "A restart with a gap of about 14 min: the only replica ends before the new one starts. The new one needs "
+            "1 nvidia-h100-80gb in place of the 1 x nvidia-l4 that each replica holds now: nothing answers until it is "
+            "free. The old version goes on answering until then with an override of rollout with surge.",
         ),
         (
             running(),

@@ -128,9 +128,7 @@ def judge_capacity(demand: Demand, read: Read, others: Iterable[Other] = ()) -> 
 
 class _Judge:
     def __init__(self, demand: Demand, read: Read, others: tuple[Other, ...]) -> None:
-        self.demand = demand
-        self.read = read
-        self.others = others
+        self.demand, self.read, self.others = demand, read, others
         self.fewest, self.most = demand.replicas
         self.asked = {**demand.requests, "pods": Decimal(1)}  # a node also limits the number of its pods
         self.selector = {str(key): str(value) for key, value in part(demand.pod, "nodeSelector").items()}
@@ -194,7 +192,8 @@ class _Judge:
             self._tell_problems(nodes)
             self._tell_full(nodes, places)
         if own:
-            there_is = "there is room for it" if places >= extra else "there is no room for it now"
+            free = places + max(0, len(own) - self.most)  # a smaller number of replicas gives room back first
+            there_is = "there is room for it" if free >= extra else "there is no room for it now"
             way = f"starts a new pod before it ends an old one: {there_is}"
             way = way if extra else "ends an old pod before it starts a new one: it needs no more room"
             self.notes.append(f"Of this service {counted(len(own), 'pod')} found room before. A change {way}.")

@@ -16,9 +16,9 @@ from neuroscale import __version__
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.files import scratch_folder
 from neuroscale.core.printable import plainly_counted
-from neuroscale.gate.changed_files import in_words
 from neuroscale.gate.check import GateCheck, Run, Subject, begin, in_order
 from neuroscale.gate.evaluation import GateResult
+from neuroscale.gate.file_kinds import in_words
 from neuroscale.gate.judged_files import GateInput, ServiceFolder, read_paths, texts_of_files
 from neuroscale.gate.merged_change import Change, read_change, texts_of, touches_rendering
 from neuroscale.gate.verdict import Alterations, Check, Finding, Outcome, ServiceReport, Severity, Verdict, exit_status
@@ -209,7 +209,7 @@ def gate_change(change: Change, today: date, *, server: bool = False, strict: bo
 
 _CHECKS = {
     "files": "files:FilesCheck",
-    "change": "altered:AlteredCheck",
+    "change": "change_notices:ChangeCheck",
     "effects": "effects:EffectsCheck",
     "effects-fit": "fit.check:RenderedAnewFitCheck",
     "policy": "policy:PolicyCheck",
@@ -226,7 +226,7 @@ _CHECKS = {
     "fit-of-head": "fit.check:ChangedFactsFitCheck",
     "platform": "platform_files:PlatformFilesCheck",
     "production": "production:ProductionCheck",
-    "cost": "cost_rules:CostCheck",
+    "cost": "cost:CostCheck",
 }
 """The checks and their classes, in the order in which they begin, if none has to wait for what it needs.
 

@@ -269,7 +269,7 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
             f"The context is {case.max_model_len} tokens: prompt {request.longest_prompt_tokens}, answer "
             f"{request.longest_answer_tokens}, and room for the chat template."
         )
-    if chosen.kv_cache_dtype == "fp8":
+    if chosen.arguments.kv_cache_dtype == "fp8":
         sentences.append(
             "The KV cache is kept in 8 bits (fp8), which makes this choice cheaper than any with 16 bits; scales are "
             "uncalibrated, so check the answers' quality."

@@ -58,28 +58,36 @@ def shortfalls(
     with a shortfall works, and is tight."""
     if not applied:
         return ()
-    found = []
+    clauses = []
     if waiting := max(0, request.concurrent_users - replicas * each):
-        found.append(
+        clauses.append(
             f"{replicas} x {plainly_counted(each, 'user')} is less than the {request.concurrent_users} asked for, by "
             f"the overrides: {waiting} of them wait in the queue at the busiest time"
         )
     # A plan that somebody wrote by hand may say anything here; the drift check compares it with the planner's.
-    texts = (one.planned for one in applied if one.field == "max_model_len")
+    texts = (override.planned for override in applied if override.field == "max_model_len")
     planned = next((int(text) for text in texts if _NUMBER.fullmatch(text)), 0)
     if max_model_len < planned:
-        found.append(
+        clauses.append(
             f"the context of {max_model_len} tokens is shorter than the {planned} that the longest prompt, the longest "
             "answer and the chat template need: vLLM refuses such requests"
         )
     if request.availability == "high" and replicas < 2:
-        found.append("the form asks for high availability, and one replica answers nothing while its node drains")
+        clauses.append("the form asks for high availability, and one replica answers nothing while its node drains")
     if request.availability == "high" and gap_minutes:
-        found.append(
+        clauses.append(
             f"the form asks for high availability, and nothing answers for about {gap_minutes} min of each change, by "
             "the override of rollout"
         )
-    return tuple(found)
+    return tuple(clauses)
+
+
+def too_short(overridden: int, asked: int, wanted: int, longest: int) -> str:
+    """Why a plan with an overridden context is refused. All are tokens: the context, the longest prompt and answer,
+    these with the chat template, and the most that the model reads."""
+    fix = f"override it with at least {min(wanted, longest)}, or remove it" if asked <= longest else "remove it"
+    clause = f"The override of max_model_len is {overridden}, and prompt and answer of the form may have {asked} tokens"
+    return f"{clause}: {fix}."
 
 
 def shortfalls_of(request: Request, plan: Plan) -> tuple[str, ...]:

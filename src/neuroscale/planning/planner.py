@@ -271,12 +271,7 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
             model,
             chosen.runtime,
             environment,
-            tensor_parallel=chosen.count,
-            max_model_len=case.max_model_len,
-            max_num_seqs=chosen.sequences,
-            batched_tokens=chosen.batched_tokens,
-            utilization=chosen.utilization,
-            kv_cache_dtype=chosen.kv_cache_dtype,
+            chosen.arguments,
             shutdown_timeout=drain_seconds(start),
         ),
         environment_variables=vllm_flags.environment_variables(model, chosen.runtime, kv_cache),
@@ -378,13 +373,14 @@ def _planned(case: Case, chosen: Candidate | None, field: str) -> str:
         return str(case.max_model_len)
     if chosen is None:
         return "nothing that works"
+    share = chosen.arguments.gpu_memory_utilization
     return {
         "accelerator": chosen.accelerator.name,
         "accelerator_count": str(chosen.count),
         "replicas.min": str(chosen.replicas.min),
         "replicas.max": str(chosen.replicas.max),
         "max_num_seqs": str(chosen.sequences),
-        "gpu_memory_utilization": "not set" if chosen.utilization is None else f"{chosen.utilization:g}",
-        "kv_cache_dtype": chosen.kv_cache_dtype,
+        "gpu_memory_utilization": "not set" if share is None else f"{share:g}",
+        "kv_cache_dtype": chosen.arguments.kv_cache_dtype,
         "rollout": rollout_of(case, chosen.replicas.min, chosen.count, startup_of(case, chosen)).kind,
     }[field]

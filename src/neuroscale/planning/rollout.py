@@ -7,7 +7,9 @@ deployment_reconciler.go, `createRawDefaultDeployment`), and canaries inherit it
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 from neuroscale.catalog import Catalog, Quota
@@ -130,9 +132,10 @@ class Shortage:
     fix: str
 
 
-def quota_shortage(plan: Plan, quota: Quota) -> Shortage | None:
+def quota_shortage(plan: Plan, quota: Quota, beside: Mapping[str, int] = MappingProxyType({})) -> Shortage | None:
     """Why a quota holds the plan's replicas never, or never with the pods that its rollout starts beside them; None if
-    it can hold them. A plan that is refused has no pods."""
+    it can hold them. A plan that is refused has no pods. `beside`: what the team's other services of the environment
+    take, by the names of a quota's fields (`pods`, `accelerators.nvidia.com/gpu`)."""
     if plan.verdict == "refused":
         return None
     surge, _ = strategy(plan)
@@ -141,22 +144,28 @@ def quota_shortage(plan: Plan, quota: Quota) -> Shortage | None:
     rows.append(("memory_gib", resources.memory_gib, quota.memory_gib))
     if device := resources.accelerator_resource:
         rows.append((f"accelerators.{device}", plan.accelerator_count, quota.accelerators.get(device, 0)))
-    short = [(name, each, held) for name, each, held in rows if (replicas + surge) * each > held]
+    alone = [row for row in rows if replicas * row[1] > row[2]]
+    short = [row for row in rows if surge and (replicas + surge) * row[1] + beside.get(row[0], 0) > row[2]] or alone
     if not short:
         return None
     team = plan.tenancy.team
-    raised = ", ".join(f"quota.{name} to {(replicas + surge) * each}" for name, each, _ in short)
+    raised = ", ".join(
+        f"quota.{name} to {(replicas + surge) * each + (beside.get(name, 0) if surge else 0)}"
+        for name, each, _ in short
+    )
     fix = f"Raise {raised} in platform/catalog/teams/{team}.yaml"
-    alone = [row for row in short if replicas * row[1] > row[2]]
     name, each, held = (alone or short)[0]
     what = name.removeprefix("accelerators.").replace("memory_gib", "GiB of memory")
     pods = plainly_counted(replicas, "replica")
     if alone:
         told = f"its {pods} {'needs' if replicas == 1 else 'need'} {replicas * each} {what}, and the quota of {team}"
         return Shortage(f"{told} holds {held}: the cluster refuses the pods", f"{fix}, or ask for less.")
+    others = beside.get(name, 0)
     told = (
         f"its rollout starts {plainly_counted(surge, 'pod')} beside its {pods}, which takes "
-        f"{(replicas + surge) * each} {what}, and the quota of {team} holds {held}: a change would wait for ever"
+        + (f"with the team's other services in {plan.environment} " if others else "")
+        + f"{(replicas + surge) * each + others} {what}, and the quota of {team} holds {held}: "
+        + "a change would wait for ever"
     )
     if plan.rollout is None:
         return Shortage(told, f"Renew the plan, so that it decides the rollout, or {fix[0].lower()}{fix[1:]}.")

@@ -94,7 +94,8 @@ def rollout(
     device = after.resources.accelerator_resource
     holds = f" The team's quota holds {quota:,} {name(device)}." if quota is not None and effect.more and device else ""
     if effect.is_other_kind:
-        needs += f" beside the {accelerators(before, name)} that each replica holds now"
+        where = "beside" if effect.kind in ("scale", "surge") else "in place of"
+        needs += f" {where} the {accelerators(before, name)} that each replica holds now"
     elif effect.more_for_good and effect.more > effect.more_for_good:
         needs += f" at once, and {effect.more_for_good:,} of them from then on"
     if effect.kind == "nothing":
@@ -109,7 +110,11 @@ def rollout(
     if effect.kind == "fewer":
         lead = f"No gap: {effect.fewer:,} of {new:,} replicas does not answer for {about}, in turn."
     if effect.more:
-        return f"{lead} The rollout {needs}, and waits until they are free.{holds}"
+        free = f"until {'it is' if effect.more == 1 else 'they are'} free"
+        if effect.kind == "fewer":
+            return f"{lead} The rollout {needs}, and waits {free}.{holds}"
+        instead = "The old version goes on answering until then with an override of rollout with surge."
+        return f"{lead} The new one {needs}: nothing answers {free}. {instead}{holds}"
     return f"{lead} No more accelerators are needed." if device else lead
 
 
