@@ -116,7 +116,7 @@ def test_a_batch_that_is_killed_and_run_again_ends_the_same(site: Site) -> None:
     pull = site.pulls()[0]
     assert pull.title.startswith("Upgrade dev/four: planner 0.1.0 -> ")
     assert "The answers stay. Planned anew" in pull.body
-    assert "What the merge does to the running service" in pull.body
+    assert "**The merge** A restart with a gap of" in pull.body
 
     owner = site.server.forge(site.ref, site.server.owner)
     for pull in site.pulls():

@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from neuroscale.core.errors import InputError
-from neuroscale.core.yaml_io import decode, read_mapping
+from neuroscale.core.yaml_io import decode
 from neuroscale.planning.plan import Plan, read_plan
 from neuroscale.planning.planner import plan, request_digest, settings_key
 from neuroscale.rendering.planning_inputs import PlanningInputs
-from neuroscale.rendering.service_folder import render
+from neuroscale.rendering.service_folder import SERVICE_FILE, render, same_pods
 from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE, ServicePath
 from neuroscale.repo.snapshot import Snapshot
 from neuroscale.request.service_request import KnownNames, Request, check_request, load_request
 
-_MANIFEST = "inferenceservice.yaml"
-_NOT_OF_PODS = ("minReplicas", "maxReplicas", "deploymentStrategy")
 # Parts of a plan that tell its making, and not what is served.
 _TOLD = ("lock", "reasons", "alternatives")
 _SLOWER = 1.01
@@ -72,8 +70,8 @@ def upgrade(request: Request, locked: Plan, files: Mapping[str, bytes], inputs: 
     same_files = all(files.get(name) == data for name, data in rendered.items() if name != PLAN_FILE)
     if same_files and _served(locked) == _served(fresh):
         return None
-    same_pods = _pods(files.get(_MANIFEST)) == _pods(rendered[_MANIFEST])
-    return Upgrade(request, locked, fresh, moved, tuple(_worse(locked, fresh)), same_pods)
+    same = same_pods(files.get(SERVICE_FILE), rendered[SERVICE_FILE])
+    return Upgrade(request, locked, fresh, moved, tuple(_worse(locked, fresh)), same_pods=same is True)
 
 
 def _served(made: Plan) -> dict[str, Any]:
@@ -120,14 +118,3 @@ def _worse(before: Plan, after: Plan) -> list[str]:
     if after.accelerator == before.accelerator and after.accelerator_count > before.accelerator_count:
         told.append(f"more accelerators: {before.accelerator_count:,} -> {after.accelerator_count:,} a replica")
     return told
-
-
-def _pods(manifest: bytes | None) -> Any:
-    """What of an InferenceService reaches the pods: KServe also copies its labels and annotations to them."""
-    try:
-        value: Any = None if manifest is None else read_mapping(decode(manifest, _MANIFEST), _MANIFEST).value
-        predictor = {name: part for name, part in value["spec"]["predictor"].items() if name not in _NOT_OF_PODS}
-        metadata = value["metadata"]
-        return predictor, metadata.get("labels"), metadata.get("annotations")
-    except (InputError, LookupError, AttributeError, TypeError):
-        return None  # a file that cannot be read equals no other

@@ -33,13 +33,11 @@ def differences(upgrade: Upgrade) -> dict[str, str]:
 
 
 def sentences(upgrade: Upgrade) -> list[str]:
-    """The upgrade in sentences, for its pull request."""
+    """The upgrade in sentences, for its pull request, which says by itself what the merge does to the pods."""
     same = {name: text or "as before" for name, text in differences(upgrade).items()}
-    rollout = phrases.rollout(upgrade.before, upgrade.after, same_pods=upgrade.same_pods)
     told = [
         f"The answers stay. Planned anew, since these moved: {', '.join(upgrade.moved)}.",
         f"Memory on each accelerator: {same['memory']}. Speed: {same['speed']}. Money: {same['money']}.",
-        f"What the merge does to the running service: {rollout}",
     ]
     return [*told, *(f"It gets worse: {one}." for one in upgrade.worse)]
 
@@ -90,7 +88,7 @@ def _money(made: Plan) -> str:
 
 
 def _rollout(upgrade: Upgrade) -> str:
-    """In a few words; `phrases.rollout` has the sentences."""
+    """In a few words; `change_phrases.rollout` has the sentences."""
     effect = merge_effect(upgrade.before, upgrade.after, same_pods=upgrade.same_pods)
     more = f"{effect.more:,} more {upgrade.after.accelerator} for" if effect.more else "within"
     return {
@@ -98,5 +96,7 @@ def _rollout(upgrade: Upgrade) -> str:
         "scale": f"{effect.replicas[0]:,} -> {effect.replicas[1]:,} replicas",
         "surge": f"no gap, {more} {effect.minutes:,} min",
         "fewer": f"{effect.fewer:,} of {effect.replicas[1]:,} fewer for {effect.minutes:,} min",
-        "gap": f"a gap of {effect.minutes:,} min",
+        "gap": f"a gap until {effect.more:,} more {upgrade.after.accelerator} is free"
+        if effect.more
+        else f"a gap of {effect.minutes:,} min",
     }[effect.kind]
