@@ -185,6 +185,12 @@ LONGEST_DAYS = 366
 """How many days ahead an override or an exception may end if the settings do not set a number."""
 
 
+class Upgrades(Frozen):
+    """What `neuroscale upgrade` may do. `open_at_once`: the most of its pull requests that are open at one time."""
+
+    open_at_once: Annotated[int, Field(ge=1, le=1000)] = 10
+
+
 class Reconciliation(Frozen):
     """The difference between metered and estimated cost of a service at which `neuroscale reconcile` opens an issue: it
     must be more than both figures.
@@ -306,6 +312,7 @@ class Settings(Frozen):
     )
     exceptions: Exceptions = Field(default_factory=Exceptions)
     reconciliation: Reconciliation = Field(default_factory=Reconciliation)
+    upgrades: Upgrades = Field(default_factory=Upgrades)
     costs: CostRules = Field(default_factory=CostRules)
     production: ProductionRules = Field(default_factory=ProductionRules)
     environments: Annotated[
