@@ -146,7 +146,7 @@ def test_without_the_forge_git_alone_answers_and_the_missing_part_is_named(
 def test_a_service_that_never_was_is_refused(project: Project) -> None:
     done = run("history", "nobody", "--repository", project.clone.root)
     assert done.status == 2
-    assert "'nobody' is no service that main has or had" in done.err
+    assert "'nobody' is not a service of main, nor was it one" in done.err
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where, asked_cluster, open_cluster, services_asked
+from neuroscale.cli.chosen_cluster import Where, asked_cluster, open_cluster
 from neuroscale.cli.open_repository import open_repository, opened_publisher
 from neuroscale.cli.options import (
     ClusterStateOption,
@@ -30,12 +30,13 @@ from neuroscale.core.printable import counted, terminal
 from neuroscale.forge.service_history import (
     Change,
     changes,
-    find_service,
     with_deployments,
     with_pull_requests,
 )
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import ServicePath
+from neuroscale.repo.services import find_service, removed_services, services_of
+from neuroscale.repo.snapshot import GitSnapshot
 from neuroscale.request.service_request import ChangedAnswer
 
 
@@ -58,7 +59,6 @@ def show_history(
     and live, what the gate and the smoke tests said. What the forge or Argo CD cannot be asked is named at the end.
     Exit status: 0 also then, 2 the service is not known."""
     opened = open_repository(repository)
-    asked = services_asked(service, "", opened)
     branch = opened.settings.repository.default_branch
     missing: list[str] = []
     with contextlib.ExitStack() as stack:
@@ -71,8 +71,8 @@ def show_history(
         except NeuroscaleError as error:
             missing.append(f"The forge (who asked and approved, and what the gate and the smoke tests said): {error}")
             tip = _fetched(opened.root, branch)
-        environments = [asked.environment] if asked.environment else list(opened.settings.environments)
-        path = _one(find_service(git, tip, asked.name, environments), service, branch)
+        there = (*services_of(GitSnapshot(git, tip)), *removed_services(git, tip))
+        path = find_service(service, there, opened.root, f"{branch}, nor was it one")
         found = changes(git, tip, path, limit)
         if git.text("rev-parse", "--is-shallow-repository") == "true":
             missing.append("Git: the clone is shallow, so older changes are not in it. Run: git fetch --unshallow")
@@ -101,17 +101,6 @@ def _fetched(root: Path, branch: str) -> str:
         if clone.tip is None:
             raise InputError.at(str(root), "", "is not a clone of git", "Clone the platform repository.")
         return clone.tip
-
-
-def _one(there: list[ServicePath], named: str, branch: str) -> ServicePath:
-    if len(there) > 1:
-        places = ", ".join(path.folder for path in there)
-        raise InputError.at("the command line", "SERVICE", f"{named!r} is in {places}", "Name one of them.")
-    if not there:
-        told = f"{named!r} is no service that {branch} has or had"
-        fix = "Name it, or ENVIRONMENT/SERVICE; `ls manifests/*` lists those that it has."
-        raise InputError.at("the command line", "SERVICE", told, fix)
-    return there[0]
 
 
 def _mapping(path: ServicePath, found: list[Change], missing: list[str]) -> dict[str, Any]:

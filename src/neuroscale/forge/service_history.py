@@ -94,12 +94,6 @@ class Change:
     live: Live | None = None
 
 
-def find_service(git: Git, tip: str, name: str, environments: Iterable[str]) -> list[ServicePath]:
-    """The services of a name that the branch has or had, in these environments."""
-    paths = [ServicePath(environment, name) for environment in environments]
-    return [path for path in paths if git.text("log", "--first-parent", "-1", "--format=%H", tip, "--", path.folder)]
-
-
 def changes(git: Git, tip: str, path: ServicePath, limit: int) -> list[Change]:
     """At most `limit` changes of a service, the newest first, by the first parents of the commit `tip`. Raises
     GitError."""
