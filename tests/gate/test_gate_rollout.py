@@ -116,6 +116,9 @@ def test_what_the_teams_other_services_take_is_not_there_for_a_surge() -> None:
     )
     assert "nvidia.com/gpu to 4" in finding.fix
     assert findings(asked(rollout="replace"), catalog, beside=beside) == []
+    (finding,) = findings(asked(rollout="replace"), with_quota(accelerators={"nvidia.com/gpu": 2}), beside=beside)
+    assert "its 2 replicas and the team's other services in dev take 3 nvidia.com/gpu" in finding.message
+    assert finding.severity.value == "error", "a new service that would never start"
     elsewhere = other.model_copy(update={"tenancy": other.tenancy.model_copy(update={"team": "team-beta"})})
     assert findings(asked(), catalog, beside={"manifests/dev/other/plan.yaml": dump_plan(elsewhere).encode()}) == []
     assert findings(asked(), catalog, beside={"manifests/prod/other/plan.yaml": dump_plan(other).encode()}) == []

@@ -152,14 +152,11 @@ def quota_shortage(plan: Plan, quota: Quota, beside: Mapping[str, int] = Mapping
     if device := resources.accelerator_resource:
         rows.append((f"accelerators.{device}", plan.accelerator_count, quota.accelerators.get(device, 0)))
     alone = [row for row in rows if replicas * row[1] > row[2]]
-    short = [row for row in rows if surge and (replicas + surge) * row[1] + beside.get(row[0], 0) > row[2]] or alone
+    short = [row for row in rows if (replicas + surge) * row[1] + beside.get(row[0], 0) > row[2]]
     if not short:
         return None
     team = plan.tenancy.team
-    raised = ", ".join(
-        f"quota.{name} to {(replicas + surge) * each + (beside.get(name, 0) if surge else 0)}"
-        for name, each, _ in short
-    )
+    raised = ", ".join(f"quota.{name} to {(replicas + surge) * each + beside.get(name, 0)}" for name, each, _ in short)
     fix = f"Raise {raised} in platform/catalog/teams/{team}.yaml"
     name, each, held = (alone or short)[0]
     what = name.removeprefix("accelerators.").replace("memory_gib", "GiB of memory")
@@ -168,6 +165,9 @@ def quota_shortage(plan: Plan, quota: Quota, beside: Mapping[str, int] = Mapping
         told = f"its {pods} {'needs' if replicas == 1 else 'need'} {replicas * each} {what}, and the quota of {team}"
         return Shortage(f"{told} holds {held}: the cluster refuses the pods", f"{fix}, or ask for less.")
     others = beside.get(name, 0)
+    if not surge:
+        told = f"its {pods} and the team's other services in {plan.environment} take {replicas * each + others} {what}"
+        return Shortage(f"{told}, and the quota of {team} holds {held}: not all pods start", f"{fix}, or ask for less.")
     told = (
         f"its rollout starts {plainly_counted(surge, 'pod')} beside its {pods}, which takes "
         + (f"with the team's other services in {plan.environment} " if others else "")

@@ -252,11 +252,11 @@ class _Comparison:
     def _quota(self, locked: Plan) -> None:
         """Whether the team's quota in Git can ever hold the pods, and those that a rollout starts beside them."""
         team = self.platform.catalog.teams.get(locked.tenancy.team)
-        beside = self.use.beside(locked) if team and strategy(locked)[0] else {}
-        if team is not None and (short := quota_shortage(locked, team.quota, beside)) is not None:
+        if team is not None and (short := quota_shortage(locked, team.quota, self.use.beside(locked))) is not None:
             fix = f"{short.fix} Then run `neuroscale replan {self.folder}` and commit the result."
-            # A plan from before was accepted as it is.
-            self.say("beyond-quota", PLAN_FILE, short.told, fix, notice=locked.rollout is None)
+            # A plan from before was accepted as it is, and who takes too much with others may ask for less.
+            runs = self.service.change != "added" and not strategy(locked)[0] and not quota_shortage(locked, team.quota)
+            self.say("beyond-quota", PLAN_FILE, short.told, fix, notice=locked.rollout is None or runs)
 
     def _belongs(self, request: Request, locked: Plan) -> None:
         """The request and the plan name the folder that they lie in."""
