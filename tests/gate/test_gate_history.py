@@ -160,6 +160,24 @@ def test_a_file_of_backstages_catalog_is_missed_only_where_the_change_removes_it
     assert {(one.rule, one.severity.value) for one in found(repository, NOW)} == {("restored-files", "notice")}
 
 
+def test_a_service_that_comes_back_for_an_accelerator_that_its_environment_lost_is_refused(
+    repository: Repository,
+) -> None:
+    back = repository.run("rev-parse", "HEAD")
+    repository.run("rm", "-r", "-q", FOLDER)
+    repository.commit({})
+    repository.run("checkout", "-q", back, "--", FOLDER)
+    repository.commit({})
+    others = ("nvidia-rtx-pro-6000",)
+    lost = SETTINGS.environments["dev"].model_copy(update={"accelerators": others})
+    settings = SETTINGS.model_copy(update={"environments": {**SETTINGS.environments, "dev": lost}})
+    seen = found(repository, PlanningInputs(CATALOG, settings, NOW.template))
+    (refused,) = [one for one in seen if one.severity.value == "error"]
+    assert (refused.rule, refused.file) == ("no-accelerator", f"{FOLDER}/plan.yaml")
+    assert "asks for nvidia-l4, which dev no longer has" in refused.message
+    assert "error" not in told(found(repository, NOW)).values()
+
+
 def test_how_far_back_was_looked_is_told(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_module, "_MOST_CHANGES", 1)
     repository.run("revert", "--no-edit", "main~1")

@@ -325,6 +325,12 @@ class _Comparison:
         elif history is not None and (stood := history.stood(self.folder)) is not None:
             message = f"is the plan of {stood} of the base branch, with its request and its files; "
             self.say("restored-plan", PLAN_FILE, f"{message}a new plan would differ: {shown}", newer, notice=True)
+            offered = platform.settings.environments[request.environment].accelerators
+            if self.service.change == "added" and locked.accelerator not in offered:
+                message = (
+                    f"asks for {locked.accelerator}, which {request.environment} no longer has: its pods would wait"
+                )
+                self.say("no-accelerator", PLAN_FILE, message, f"{self.replan}: it chooses among {', '.join(offered)}.")
         else:
             never = "" if history is None else f", and no such folder was found {history.reach}"
             message = f"differs from the plan that the planner makes for this request{never}: {shown}"
