@@ -315,6 +315,14 @@ def test_a_service_that_stays_the_same_is_only_counted() -> None:
     assert "weights" not in text
 
 
+def test_a_change_of_other_files_than_the_plan_says_what_it_does_to_the_pods() -> None:
+    same = ServiceReport(environment="dev", name="a", change="changed", plan=GEMMA_MOE, plan_before=GEMMA_MOE)
+    for same_pods, told in ((False, "No gap: each old pod answers until a new one is ready"), (True, "Nothing: the ")):
+        text = markdown(verdict(services=(same.model_copy(update={"same_pods": same_pods}),)))
+        assert f"**The merge** {told}" in text
+        assert "**Asked for** the same as before" in text
+
+
 def test_what_has_no_price_is_named() -> None:
     cost = GEMMA_MOE.cost.model_copy(update={"hourly": None, "monthly_min": None, "monthly_max": None})
     plan = GEMMA_MOE.model_copy(update={"cost": cost, "accelerator": "nvidia-h200-141gb"})

@@ -121,12 +121,16 @@ def untrusted_or_unusable(verdict: Verdict) -> list[Check]:
 
 
 def services_to_show(verdict: Verdict) -> tuple[list[ServiceReport], int]:
-    """The services whose plan is new, gone, different or refused, the refused first; and how many others there are."""
+    """The services that the change alters, or whose plan is gone, different or refused, the refused first; and how many
+    others there are."""
     order = {"refused": 0, "tight": 1, "fits": 2}
     shown = [
         service
         for service in verdict.services
-        if service.plan is None or service.plan.verdict == "refused" or service.plan != service.plan_before
+        if service.change == "changed"  # with the same plan, its other files may restart the pods
+        or service.plan is None
+        or service.plan.verdict == "refused"
+        or service.plan != service.plan_before
     ]
     shown.sort(key=lambda one: (order[one.plan.verdict] if one.plan else 3, one.environment, one.name))
     return shown, len(verdict.services) - len(shown)
