@@ -77,4 +77,4 @@ lock: ## Renew requirements/*.txt from pyproject.toml (UPGRADE=--upgrade: newest
 
 clean: ## Remove what set-up and the tests left in this folder; the tool cache stays
 	rm -rf .venv .state tests/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find src scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src scripts milestones tests -name __pycache__ -type d -prune -exec rm -rf {} +

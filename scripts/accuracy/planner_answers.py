@@ -15,7 +15,7 @@ from neuroscale.core.units import GIB
 from neuroscale.core.validation import suggest
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import Basis, ModelFacts
-from neuroscale.planning.fit import PINNED, Device, Fit, PagesDiffer, fit
+from neuroscale.planning.fit import PINNED, Device, Fit, fit
 from neuroscale.planning.fit.device import family_of
 from neuroscale.repo.layout import MODELS
 from neuroscale.vllm.arguments import parse_arguments
@@ -107,10 +107,9 @@ def _figures(case: StartCase, facts: ModelFacts) -> PlannedFigures:
     figures: dict[Figure, float | str] = {}
     if parsed.exact and parsed.problems:
         return PlannedFigures("answered", {"verdict": "refused"}, parsed.problems[0].message)
-    try:
-        found = fit(facts, device, arguments, version=version)
-    except PagesDiffer as error:
-        return PlannedFigures("answered", {"verdict": "refused"}, str(error))
+    found = fit(facts, device, arguments, version=version)
+    if found.unjudged:
+        return PlannedFigures("not judged", words=found.unjudged)
     figures["verdict"] = "refused" if found.verdict == "refused" else "started"
     figures["weights"] = sum(found.weights_gib.values())
     figures["kv_gib"] = found.available_gib

@@ -72,8 +72,8 @@ def test_what_planning_does_not_judge_is_what_it_need_not(rows: tuple[Row, ...])
         ("active_params", 26, 0.0125),
         ("checkpoint_bytes", 6, 0.001),
         ("kv_bytes_per_token", 11, None),
-        ("verdict", 167, None),
-        ("weights", 144, 0.0025),
+        ("verdict", 157, None),
+        ("weights", 136, 0.0025),
         ("kv_tokens", 92, 0.0025),
         ("tokens_of_memory", 132, 0.0005),
     ],
@@ -104,7 +104,7 @@ def test_the_ground_truth_is_wide(cases: Cases) -> None:
     judged = [case for case in cases.starts if case.left_out is None]
     verdicts = Counter(case.outcome for case in judged if "verdict" in case.judged)
     assert len(judged) >= 190
-    assert verdicts["refused"] >= 36
+    assert verdicts["refused"] >= 30
     assert len({case.model for case in judged}) >= 60
     assert len({case.accelerator.name for case in judged}) >= 20
     assert len({case.vllm_version for case in judged}) >= 25

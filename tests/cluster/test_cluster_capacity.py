@@ -33,14 +33,14 @@ def resources(cpu: Any = 4, memory: Any = "16Gi", gpus: int = 1) -> Object:
     return {"requests": dict(amounts), "limits": dict(amounts)}
 
 
-def demand(fewest: int = 1, most: int = 1, gpus: int = 1, **changes: Any) -> Demand:
+def demand(fewest: int = 1, most: int = 1, gpus: int = 1, surge: int = 0, **changes: Any) -> Demand:
     pod = {
         "nodeSelector": dict(LABEL),
         "tolerations": [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}],
         "containers": [{"name": "kserve-container", "resources": resources(gpus=gpus)}],
         **changes,
     }
-    return Demand("support-chat", "team-alpha", pod, (fewest, most))
+    return Demand("support-chat", "team-alpha", pod, (fewest, most), surge)
 
 
 def node(name: str, gpus: int = 8, **changes: Any) -> Object:
@@ -209,11 +209,50 @@ def test_pods_that_spread_need_as_many_nodes() -> None:
     assert judge_capacity(demand(2, 2, **spread), cordoned).verdict == "fits", "nodes that are closed do not count"
 
 
-def test_its_own_pods_count_as_room_and_a_change_is_told_to_need_one_more() -> None:
+def test_its_own_pods_count_as_room_for_a_change_that_replaces_them() -> None:
     found = judge_capacity(demand(1, 1), cluster(node("a", 1), pods=(own("a"),)))
-    assert found.verdict == "fits"
-    assert found.own == 1
+    assert (found.verdict, found.own, found.findings) == ("fits", 1, ())
+    assert found.summary == "room for 1 of 1 replica"
+    assert any("it needs no more room" in note for note in found.notes)
+
+
+def test_a_change_that_starts_a_pod_more_finds_no_room_in_a_full_pool() -> None:
+    full = cluster(node("a", 1), pods=(own("a"),))
+    found = judge_capacity(demand(1, 1, surge=1), full)
+    assert (found.verdict, found.own) == ("does not fit", 1)
+    assert found.summary == "room for 1 of 2 pods (a change starts 1 beside 1 replica)"
     assert any("there is no room for it now" in note for note in found.notes)
+    assert "0 pods of 1 to 1 find room on 1 node" in words(found)
+    assert "override `rollout` with replace" in words(found)
+    free = judge_capacity(demand(1, 1, surge=1), cluster(node("a", 2), pods=(own("a"),)))
+    assert (free.verdict, free.findings) == ("fits", ())
+    assert free.summary == "room for 1 of 1 replica and 1 pod more during a change"
+    assert any("there is room for it" in note for note in free.notes)
+
+
+def test_fewer_replicas_give_room_back_before_a_change_needs_it() -> None:
+    found = judge_capacity(demand(1, 1, surge=1), cluster(node("a", 2), pods=(own("a"), own("a"))))
+    assert found.verdict == "fits"
+    assert any("there is room for it" in note for note in found.notes)
+
+
+def test_a_service_that_does_not_run_yet_needs_no_pod_more() -> None:
+    assert judge_capacity(demand(1, 1, surge=1), cluster(node("a", 1))).verdict == "fits"
+
+
+@pytest.mark.parametrize(("most", "surge", "verdict"), [("1", 1, "does not fit"), ("2", 1, "fits"), ("1", 0, "fits")])
+def test_the_quota_must_hold_the_pod_that_a_change_starts_beside_those_that_run(
+    most: str, surge: int, verdict: str
+) -> None:
+    limit = {f"requests.{GPU}": most}
+    quota = {
+        "metadata": {"name": "team"},
+        "spec": {"hard": limit},
+        "status": {"hard": limit, "used": {f"requests.{GPU}": "1"}},
+    }
+    found = judge_capacity(demand(1, 1, surge=surge), cluster(node("a"), pods=(own("a"),), quotas=(quota,)))
+    assert found.verdict == verdict, found.summary
+    assert ("quota for 1 of 2 pods (a change starts 1 beside 1 replica)" in found.summary) == (verdict != "fits")
 
 
 def test_its_own_pods_are_no_room_for_a_plan_that_asks_for_more() -> None:

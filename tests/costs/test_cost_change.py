@@ -32,7 +32,7 @@ from cost_examples import (
 )
 from examples import examples
 from neuroscale.costs.bill import CostChange, Range, ServiceCost
-from neuroscale.costs.change import Service, Side, compare
+from neuroscale.costs.difference import Service, Side, compare
 from neuroscale.manifests.workloads import Unpriced
 from report_examples import GEMMA_DENSE_REFUSED, GEMMA_MOE
 

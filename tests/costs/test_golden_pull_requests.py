@@ -18,10 +18,10 @@ import pytest
 
 from cost_examples import TODAY, inference_service, pod_spec, prices, repriced, service
 from neuroscale.core.yaml_io import dump
-from neuroscale.costs.change import compare
+from neuroscale.costs.difference import compare
 from neuroscale.gate.check import Run, Subject, begin
 from neuroscale.gate.checks.catalog import CatalogCheck
-from neuroscale.gate.checks.cost_rules import CostCheck
+from neuroscale.gate.checks.cost import CostCheck
 from neuroscale.gate.checks.drift import DriftCheck
 from neuroscale.gate.checks.files import FilesCheck
 from neuroscale.gate.merged_change import find_change, read_change

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from neuroscale.catalog.settings import OpenCost
-from neuroscale.costs.change import platform_side
+from neuroscale.costs.difference import platform_side
 from neuroscale.metering.allocation import LABELS
 from neuroscale.metering.window import read_window
 from neuroscale.rendering.platform.files import SOURCES

@@ -11,7 +11,7 @@ import yaml
 
 import platform_workloads
 from neuroscale.core.errors import InputError
-from neuroscale.costs.change import OWN, Priced, platform_side, priced
+from neuroscale.costs.difference import OWN, Priced, platform_side, priced
 from neuroscale.costs.pricing import Prices
 from neuroscale.manifests.objects import read_manifests
 from neuroscale.manifests.workloads import read_workloads

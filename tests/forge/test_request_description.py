@@ -45,7 +45,7 @@ def planned(**changes: object) -> Subject:
 
 
 def of(subject: Subject, login: str = "alice") -> str:
-    return describe(subject, login, HEAD, BRANCH, TITLE)
+    return describe(subject, TITLE, BRANCH).section(login, HEAD)
 
 
 def pull(title_text: str, body: str) -> PullRequest:
@@ -93,6 +93,27 @@ def test_a_change_shows_old_and_new_and_leaves_the_cost_of_the_change_to_the_gat
     assert "**Change**" not in text
 
 
+def test_a_change_begins_with_old_and_new_answers_and_what_the_merge_does() -> None:
+    asked = make_request(concurrent_users=4, p95_ttft_seconds=5.0)
+    before = plan(asked, CATALOG, SETTINGS)
+    subject = planned(concurrent_users=8, longest_answer_tokens=512, p95_ttft_seconds=5.0)
+    text = of(replace(subject, before=before, asked_before=asked, quota=9, is_new=False))
+    parts = [
+        "### What changes\n\n**Asked for** Concurrent users: `4` to `8`; Longest answer (tokens): `1024` to `512`",
+        "**The merge** A restart with a gap of about ",
+        "█ weights",
+        "**Price** ",
+        "### What is asked for",
+        "### Why this plan",
+    ]
+    places = [text.find(part) for part in parts]
+    assert -1 not in places, text
+    assert places == sorted(places)
+    assert text.count(f"weights {subject.plan.memory_gib.weights:.2f}") == 1
+    same = of(replace(subject, before=before, asked_before=subject.request, same_pods=True, is_new=False))
+    assert "**Asked for** the same as before\n\n**The merge** Nothing" in same
+
+
 def test_an_override_is_told_with_its_reason() -> None:
     override = {"field": "max_num_seqs", "value": 5, "reason": "Load test of *us*.", "expires": date(2099, 1, 31)}
     text = of(planned(concurrent_users=4, p95_ttft_seconds=5.0, overrides=(override,)))
@@ -113,7 +134,7 @@ def test_what_people_wrote_around_it_stays_and_the_section_is_renewed_in_place()
 
 def test_a_title_that_somebody_changed_stays() -> None:
     old = of(planned())
-    new = describe(planned(concurrent_users=9), "alice", HEAD, BRANCH, "Serve another model")
+    new = describe(planned(concurrent_users=9), "Serve another model", BRANCH).section("alice", HEAD)
     assert updated(pull(TITLE, old), "Serve another model", new)[0] == "Serve another model"
     assert updated(pull("WIP: mine", old), "Serve another model", new)[0] == "WIP: mine"
     # And it goes on doing so.
@@ -123,7 +144,7 @@ def test_a_title_that_somebody_changed_stays() -> None:
 
 @pytest.mark.parametrize("owner", ["a;id", "$(id)", "a b", "`id`", "a'b", "```"])
 def test_the_commands_hold_names_as_one_word_each(owner: str) -> None:
-    text = describe(planned(), "alice", replace(HEAD, owner=owner), BRANCH, TITLE)
+    text = describe(planned(), TITLE, BRANCH).section("alice", replace(HEAD, owner=owner))
     fence = [token.content for token in _PARSER.parse(text) if token.type == "fence" and token.info == "sh"]
     assert len(fence) == 1
     assert len(fence[0].splitlines()) == 2
@@ -188,7 +209,7 @@ def _filled(text: str, many: int = 1) -> str:
     choices = (Considered(text, 2, Decimal(1), text), Considered(text, 1, None, "")) * many
     before = made.model_copy(update={"accelerator_count": 4, "model": f"{text} "})
     subject = Subject(request, made, before, NotChosen(choices, frozenset()), is_new=False)
-    return describe(subject, text, HEAD, BRANCH, TITLE)
+    return describe(subject, TITLE, BRANCH).section(text, HEAD)
 
 
 def _inline(tokens: list[Token]) -> Iterator[Token]:

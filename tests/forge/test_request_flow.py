@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,12 @@ import pytest
 
 from neuroscale.core.errors import InputError
 from neuroscale.forge.branches import BranchMovedError
-from neuroscale.forge.interface import ForgeError
-from neuroscale.forge.request_flow import Outcome, Refused, request_service
+from neuroscale.forge.interface import ForgeError, PullRequest
+from neuroscale.forge.request_flow import Desk, Outcome, Refused
+from neuroscale.forge.request_flow import Main as MainBranch
+from neuroscale.forge.service_changes import Requested
 from neuroscale.forge.service_pull_request import Base, OpenRequest, Publisher
-from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
+from neuroscale.rendering.planning_inputs import read_planning_inputs
 from neuroscale.rendering.scaffolder.plan_step import FORM
 from neuroscale.rendering.service_folder import write_service
 from neuroscale.repo.layout import ServicePath
@@ -39,7 +41,7 @@ class Main(Publisher):
     def base(self) -> Base:
         return Base("main", self.commit)
 
-    def open_request(self, base: Base, branch: str) -> OpenRequest | None:
+    def open_request(self, base: Base, branch: str, among: Sequence[PullRequest] | None = None) -> OpenRequest | None:
         self.looks += 1
         if self.looks <= self.moves:
             raise BranchMovedError(f"The branch {branch} moved.")
@@ -58,12 +60,12 @@ class Flow:
         return Main(self.clone.run("rev-parse", "HEAD"), moves)
 
     def run(self, publisher: Publisher, **changes: Any) -> Refused | Outcome:
-        def answers(inputs: PlanningInputs) -> Request:
-            assert inputs.catalog.models
+        def answers(main: MainBranch) -> Request:
+            assert main.inputs.catalog.models
             self.asked += 1
             return make_request(**{**ANSWERS, **changes})
 
-        return request_service(self.clone.git, publisher, answers, self.said.append)
+        return Desk(self.clone.git, publisher, self.said.append).bring(Requested(answers))
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from cost_examples import GPU_POD, HOURLY, TODAY, inference_service, monthly, re
 from neuroscale.core.errors import InputError
 from neuroscale.core.yaml_io import dump
 from neuroscale.costs.bill import CostChange
-from neuroscale.gate.checks.cost_of_change import cost_of_change
+from neuroscale.gate.checks.priced_change import cost_of_change
 from neuroscale.gate.merged_change import find_change
 from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.manifests.objects import read_manifests

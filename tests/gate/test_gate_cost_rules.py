@@ -18,7 +18,7 @@ from cost_examples import GPU_POD, HOURLY, TODAY, inference_service, monthly, po
 from neuroscale.core.yaml_io import dump
 from neuroscale.gate.check import Run, Subject, begin
 from neuroscale.gate.checks.catalog import load_platform
-from neuroscale.gate.checks.cost_rules import CostCheck
+from neuroscale.gate.checks.cost import CostCheck
 from neuroscale.gate.evaluation import GateResult
 from neuroscale.gate.judged_files import read_paths
 from neuroscale.gate.merged_change import find_change, read_change

@@ -1496,7 +1496,7 @@ def test_of_no_command_that_is_judged_in_part_nothing_is_said(knowledge: Knowled
         if judged.whole and not description and "no-model" not in rules:
             assert isinstance(one, VllmContainer)
             assert knowledge.place(one, "").place.count >= 1
-            assert knowledge.model(one, parsed_model(one)).facts.total_params > 0
+            assert knowledge.model(parsed_model(one), one.source).facts.total_params > 0
 
 
 def parsed_model(server: VllmContainer) -> str:

@@ -17,7 +17,7 @@ from neuroscale.core.errors import UntrustedError
 from neuroscale.gate import gate_code_of_base
 from neuroscale.gate.checks import judged_kinds as kinds
 from neuroscale.gate.checks.judged_kinds import HARMLESS, evaluate_kinds, unjudged_kinds
-from neuroscale.gate.checks.object_rules import REFUSED, plural_of
+from neuroscale.gate.checks.refused_kinds import REFUSED, plural_of
 from neuroscale.gate.runner import gate_paths
 from neuroscale.gate.verdict import Severity, Verdict
 from neuroscale.manifests.objects import Manifest, read_manifests

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from neuroscale.core.yaml_io import dump
-from neuroscale.costs.change import price_side
+from neuroscale.costs.difference import price_side
 from neuroscale.costs.pricing import Prices
 from neuroscale.gate.checks import repository_costs as reading
-from neuroscale.gate.checks.cost_of_change import prices_of, read_side
+from neuroscale.gate.checks.priced_change import prices_of, read_side
 from neuroscale.gate.checks.repository_costs import CenterSum, LockedPlan, RepositoryCosts, locked_plans
 from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.manifests.serving_runtimes import runtimes_below

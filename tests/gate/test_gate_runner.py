@@ -68,7 +68,7 @@ def test_a_folder_of_the_work_tree_passes_without_git(repository: Repository) ->
 
 def test_manifests_of_others_are_judged_without_drift_and_the_verdict_says_so(repository: Repository) -> None:
     shutil.copytree(repository.root / SERVICE, repository.root.parent / "theirs")
-    for name in ("request.yaml", "plan.yaml"):
+    for name in ("request.yaml", "plan.yaml", "catalog-info.yaml"):
         (repository.root.parent / "theirs" / name).unlink()
     verdict = gate(repository, "../theirs")
     assert verdict["exit_status"] == 0
@@ -118,6 +118,7 @@ def test_removing_a_service_passes(repository: Repository) -> None:
         (ISVC, "metadata:\n", "metadata:\n  name: twice\n", {"files/unreadable", "drift/edited"}),
         (f"{SERVICE}/networkpolicy.yaml", "port: 8080", "port: 8081", {"drift/edited"}),
         (f"{SERVICE}/poddisruptionbudget.yaml", "maxUnavailable: 1", "maxUnavailable: 0", {"drift/edited"}),
+        (f"{SERVICE}/catalog-info.yaml", "owner: team-alpha", "owner: team-beta", {"drift/edited"}),
         (f"{SERVICE}/request.yaml", "concurrent_users: 4", "concurrent_users: 400", {"drift/outdated-plan"}),
         (f"{SERVICE}/request.yaml", "concurrent_users: 4", "concurrent_users: four", {"drift/request"}),
         (f"{SERVICE}/request.yaml", "service: support-chat", "service: other", {"drift/wrong-folder"}),
@@ -134,12 +135,35 @@ def test_each_edit_by_hand_is_found_by_its_own_gate(
     assert all(item["message"] and item["fix"] for item in verdict["findings"])
 
 
+def test_a_folder_from_before_the_file_for_the_catalog_passes(repository: Repository) -> None:
+    repository.commit({f"{SERVICE}/catalog-info.yaml": None})
+    assert gate(repository)["exit_status"] == 0
+
+
 def test_a_lock_that_was_edited_together_with_its_manifests_is_found(repository: Repository) -> None:
     """Request, plan and manifests agree with each other, but the planner never said so."""
     edit(repository, f"{SERVICE}/plan.yaml", lambda text: text.replace("max_concurrency: ", "max_concurrency: 9", 1))
     render_request(repository.root / SERVICE / "request.yaml", None, repository.root)
     repository.commit({})
     assert rules(gate(repository)) == {"drift/edited-plan"}
+
+
+@pytest.mark.parametrize(("old", "new", "same_pods"), [("users: 4", "users: 3", False), ("3.0", "4.0", True)])
+def test_a_change_tells_old_and_new_answers_and_whether_the_pods_stay(
+    repository: Repository, old: str, new: str, same_pods: bool
+) -> None:
+    base = repository.run("rev-parse", "HEAD")
+    path = repository.root / SERVICE / "request.yaml"
+    path.write_text(path.read_text().replace(old, new))
+    replan_service("support-chat", repository.root)
+    repository.commit({})
+    verdict = gate(repository, base=base)
+    (service,) = verdict["services"]
+    (answer,) = service["answers"]
+    assert (answer["before"], answer["after"]) == (old.split()[-1], new.split()[-1])
+    assert service["same_pods"] is same_pods
+    assert service["quota"] == 64
+    assert verdict["exit_status"] == 0
 
 
 def test_a_new_price_is_a_notice_and_moves_no_manifest(repository: Repository) -> None:
@@ -466,7 +490,7 @@ def test_a_defect_in_the_cost_hides_no_finding_and_is_untrusted_where_a_rule_may
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr("neuroscale.gate.checks.cost_of_change.compare", broken)
+    monkeypatch.setattr("neuroscale.gate.checks.priced_change.compare", broken)
     edit(repository, ISVC, lambda text: text.replace("8080", "8081"))
     verdict = gate(repository)
     assert (verdict["exit_status"], verdict["cost"]) == (3, None)

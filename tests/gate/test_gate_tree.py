@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -253,6 +254,43 @@ def test_a_file_and_a_folder_of_one_name_are_found(repository: Repository) -> No
 def test_an_entry_that_git_does_not_make_is_found(repository: Repository, entry: tuple[str, bytes]) -> None:
     repository.commit_tree((*entry, blob(repository)))
     assert found(repository) == {("broken-tree", entry[1].decode())}
+
+
+def _tree_of(*entries: tuple[str, str]) -> bytes:
+    """A tree object of an empty file (or an empty folder) for each mode and name."""
+    blob, folder = (hashlib.sha1(f"{kind} 0\0".encode()).digest() for kind in ("blob", "tree"))
+    return b"".join(
+        f"{mode} {name}\0".encode() + (folder if mode.lstrip("0") == "40000" else blob) for mode, name in entries
+    )
+
+
+def test_whatever_git_fsck_refuses_in_a_tree_is_found(repository: Repository) -> None:
+    names = ("", ".", "..", ".git", ".GIT", "git~1", "GIT~1", ".git. .", ".git::$INDEX_ALLOCATION", ".g\u200cit")
+    trees = [_tree_of(("40000", name)) for name in (*names, "a\\.git", "a\\git~1 ")]
+    trees += [_tree_of((mode, "a")) for mode in ("040000", "0", "", "10x644")]
+    trees += [
+        _tree_of(("100644", "a/b")),
+        _tree_of(("100644", "b"), ("100644", "a")),
+        _tree_of(("40000", "a"), ("100644", "a.b")),
+        _tree_of(("100644", "a"), ("40000", "a")),
+        _tree_of(("100644", "a"), ("100644", "a.b"), ("40000", "a")),
+        _tree_of(("120000", ".gitmodules")),
+    ]
+    passing = _tree_of(("100644", ".gita"), ("40000", "git"), ("100644", "git~"), ("100644", "git~10"))
+    ids = {hashlib.sha1(b"tree %d\0" % len(tree) + tree).hexdigest(): tree for tree in (*trees, passing)}
+    for name, tree in ids.items():
+        file = repository.root / ".git/objects" / name[:2] / name[2:]
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(zlib.compress(b"tree %d\0" % len(tree) + tree))
+    command = ["git", "-C", str(repository.root), "fsck", "--strict", "--no-dangling"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    refused = {name for name in ids if f"error in tree {name}" in said.stderr + said.stdout}
+    assert len(refused) == len(trees)
+
+    def read(name: str, kind: str) -> bytes:
+        return ids.get(name, b"") if kind == "tree" else b"elsewhere"
+
+    assert {name for name in ids if tree_findings(read, "", name)} == refused
 
 
 def test_entries_in_another_order_which_git_does_not_find_are_found(repository: Repository) -> None:

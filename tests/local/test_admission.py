@@ -19,6 +19,7 @@ from admission_lab import (
     AdmissionLab,
     Judgement,
     admission_lab,
+    apply_policies,
     judgement_of,
     namespace,
     wait_until,
@@ -803,4 +804,4 @@ def test_a_cluster_without_one_of_the_policies_proves_nothing(
                 told=print,
             )
     finally:
-        kyverno.apply_policies(lab.cluster, ROOT)
+        apply_policies(lab.cluster)

@@ -14,8 +14,8 @@ from gitops_lab import objects_of
 from live_lab import service_files
 from neuroscale.kube.client import Object
 from neuroscale.local.node.launch import Launch, LocalVllm, plan_process, translate
-from neuroscale.local.node.objects import WaitingError
 from neuroscale.local.node.variables import Place, Sources, expand, referred
+from neuroscale.local.node.waiting import WaitingError
 
 SERVER = LocalVllm(Path("/opt/vllm/bin/python"), "0.32.0", Path("/var/models"))
 PLACE = Place("this-machine", "127.127.3.4", "127.0.0.1", 2, 8 * 2**30)

@@ -25,7 +25,7 @@ from neuroscale.cluster.endpoint import key
 from neuroscale.kube.client import Identity, Object, RefusedError
 from neuroscale.local.control_plane import cluster
 from neuroscale.local.node import read_only_root
-from neuroscale.local.node.objects import loopback
+from neuroscale.local.node.addresses import loopback
 from neuroscale.local.node.service import NAME, NODE
 from neuroscale.local.process import PODS, belonging
 from neuroscale.local.start_and_stop import look

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuroscale.kube.client import Object
-from neuroscale.local.node.objects import FIRST, LONGEST, BackOff, WaitingError
 from neuroscale.local.node.probes import Kind, Probe, Prober, Results, probes_of
+from neuroscale.local.node.waiting import FIRST, LONGEST, BackOff, WaitingError
 
 WITHIN: Final = 30.0  # seconds
 

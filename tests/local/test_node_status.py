@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuroscale.kube.client import Object
+from neuroscale.local.node.addresses import address_of, is_address, loopback
 from neuroscale.local.node.container import Running, Terminated, Waits
-from neuroscale.local.node.objects import address_of, is_address, loopback
 from neuroscale.local.node.pod_status import Seen, Whereabouts, pod_status
 from neuroscale.local.node.registration import Capacity
 

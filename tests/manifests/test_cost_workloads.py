@@ -28,7 +28,7 @@ from cost_examples import (
     service,
     workload,
 )
-from neuroscale.costs.change import compare
+from neuroscale.costs.difference import compare
 
 KNATIVE = {"serving.kserve.io/deploymentMode": "Knative"}
 EXTERNAL = {"serving.kserve.io/deploymentMode": "Standard", "serving.kserve.io/autoscalerClass": "external"}

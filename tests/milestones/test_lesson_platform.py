@@ -13,7 +13,7 @@ from lesson_folders import START, TRUE, write_lesson
 from neuroscale.core.errors import UntrustedError
 from neuroscale.local.state import LocalError
 from neuroscale.milestones import lesson_platform
-from neuroscale.milestones.program import STATE_VARIABLE
+from neuroscale.milestones.lessons import STATE_VARIABLE
 
 pytestmark = pytest.mark.slow  # it starts a program for each case
 

@@ -10,8 +10,8 @@ import pytest
 
 from comparisons import MILESTONES
 from lesson_folders import LESSONS, assert_as_told
+from lesson_tools.recorded import RECORDED
 from neuroscale.milestones.lessons import FOLDER, GATE, PARTS, VLLM, Evidence, Lesson, pasted
-from neuroscale.milestones.recorded import RECORDED
 from neuroscale.milestones.run_table import rows, word
 from neuroscale.milestones.running import State
 

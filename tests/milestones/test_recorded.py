@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from lesson_tools.program import Program
+from lesson_tools.recorded import recorded
 from neuroscale.core.errors import UntrustedError
-from neuroscale.milestones.program import Program
-from neuroscale.milestones.recorded import recorded
 
 
 def test_a_recorded_start_is_shown_with_its_source_arguments_and_figures(

@@ -10,7 +10,7 @@ import pytest
 from lesson_folders import README, write_lesson
 from neuroscale.milestones.lessons import Lesson, find_lessons
 from neuroscale.milestones.run_table import Row, renewed, rows
-from neuroscale.milestones.running import Ending, Outcome, State, not_run
+from neuroscale.milestones.running import Ending, LessonRun, State, not_run
 
 MONDAY, TUESDAY = date(2026, 11, 23), date(2026, 11, 24)
 
@@ -23,8 +23,8 @@ def lessons(tmp_path: Path) -> list[Lesson]:
     return find_lessons(tmp_path)
 
 
-def ran(lesson: Lesson, before: State = State.HOLDS) -> Outcome:
-    return Outcome(lesson, Ending(before, "", 1.25), Ending(State.HOLDS, "", 2.5))
+def ran(lesson: Lesson, before: State = State.HOLDS) -> LessonRun:
+    return LessonRun(lesson, Ending(before, "", 1.25), Ending(State.HOLDS, "", 2.5))
 
 
 def test_a_run_of_all_lessons_fills_the_table_with_the_platforms_apart(lessons: list[Lesson]) -> None:

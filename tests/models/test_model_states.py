@@ -81,20 +81,9 @@ def test_lists_of_layers_say_the_same_as_patterns_do() -> None:
     assert next_one.states[0].layers == next_one.cache[0].layers == 2
 
 
-def test_falcon_h1_keeps_both_in_each_layer_and_jamba_one_of_them() -> None:
-    falcon, jamba = read(TINY["falcon_h1"]), read(TINY["jamba"])
+def test_falcon_h1_keeps_both_in_each_layer() -> None:
+    falcon = read(TINY["falcon_h1"])
     assert (falcon.num_layers, falcon.states[0].layers, falcon.cache[0].layers) == (4, 4, 4)
-    assert (jamba.num_layers, jamba.states[0].layers, jamba.cache[0].layers) == (8, 6, 2)
-    assert state_bytes(jamba.states[0], ranks=2) == 256 // 2 * 3 * 2 + 256 // 2 * 16 * 2
-
-
-def test_lfm2_keeps_what_its_convolutions_look_back_at_and_nothing_else() -> None:
-    (state,) = read(TINY["lfm2"]).states
-    assert (state.kind, state_bytes(state), state_bytes(state, ranks=4)) == (
-        "short_conv",
-        128 * 2 * 2,
-        128 * 2 * 2 // 4,
-    )
 
 
 def test_granite_4_without_states_is_no_hybrid() -> None:
@@ -112,8 +101,6 @@ def test_granite_4_without_states_is_no_hybrid() -> None:
         ("qwen3_5", {"mamba_ssm_dtype": "int8"}, "float32"),
         ("qwen3_5", {"layer_types": ["sliding_attention"] * 8}, "sliding_attention"),
         ("qwen3_next", {"layer_types": ["full_attention"]}, "names 1 layers of 4"),
-        ("lfm2", {"full_attn_idxs": None}, "which layers have attention"),
-        ("lfm2_moe", {"layer_types": ["mamba"] * 4}, "mamba"),
         ("granite_hybrid", {"layer_types": None}, "kind of each of the 4 layers"),
         ("granite_hybrid", {"layer_types": ["rwkv"] * 4}, "rwkv"),
     ],

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuroscale.models.config_keys import Keys
-from neuroscale.models.module_patterns import Patterns
+from neuroscale.models.quantization import Patterns
 
 _WORDS = st.text("ab.*", min_size=1, max_size=6)
 

@@ -19,8 +19,8 @@ from fit_models import (
 )
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
-from neuroscale.planning.fit import Device, PagesDiffer, fit
-from neuroscale.planning.fit.kv_cache import LayerSpec, pool
+from neuroscale.planning.fit import Device, fit
+from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, pool
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 GIB = 2**30

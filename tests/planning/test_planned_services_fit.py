@@ -26,6 +26,7 @@ from neuroscale.request.service_request import Request
 from neuroscale.vllm.accelerator_rules import Place
 from neuroscale.vllm.arguments import parse_arguments
 from neuroscale.vllm.command_rules import check_command
+from neuroscale.vllm.engine_arguments import EngineArguments
 from plan_factory import make_request
 from platform_repository import CATALOG, SETTINGS, SNAPSHOT, TEMPLATE
 
@@ -125,18 +126,16 @@ def test_the_arguments_that_are_written_are_ones_that_vllm_takes(data: st.DataOb
     runtime = CATALOG.runtime(card.family, facts)
     environment = next(iter(SETTINGS.environments.values()))
     length = data.draw(st.integers(16, facts.max_position_embeddings))
-    args = vllm_args(
-        model,
-        runtime,
-        environment,
-        tensor_parallel=count,
+    arguments = EngineArguments(
+        tensor_parallel_size=count,
+        enable_expert_parallel=facts.experts > 0 and count > 1,
         max_model_len=length,
         max_num_seqs=data.draw(st.integers(1, 256)),
-        batched_tokens=data.draw(st.integers(2560, 8192)),
-        utilization=data.draw(st.sampled_from([None, 0.9, 0.92])),
+        max_num_batched_tokens=data.draw(st.integers(2560, 8192)),
+        gpu_memory_utilization=data.draw(st.sampled_from([None, 0.9, 0.92])),
         kv_cache_dtype=data.draw(st.sampled_from(card.kv_cache_dtypes)),
-        shutdown_timeout=data.draw(st.integers(0, 600)),
     )
+    args = vllm_args(model, runtime, environment, arguments, shutdown_timeout=data.draw(st.integers(0, 600)))
     parsed = parse_arguments(args, runtime.version)
     assert parsed.problems == ()
     assert parsed.exact

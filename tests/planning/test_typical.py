@@ -76,7 +76,7 @@ def test_what_does_not_hold_one_longest_request_is_refused_however_short_the_typ
     prod = SETTINGS.environments["prod"]
     for request in (ask(**long), ask(**long, **small)):
         case = Case(request, CATALOG.models[LLAMA], "prod", prod, CATALOG, {"accelerator": "nvidia-l4"})
-        (one, *_) = [one for one in candidates(case) if one.count == 1 and one.kv_cache_dtype == "auto"]
+        (one, *_) = [one for one in candidates(case) if one.count == 1 and one.arguments.kv_cache_dtype == "auto"]
         assert [failure.kind for failure in one.failures if failure.kind == "memory"] == ["memory"]
 
 
@@ -151,4 +151,4 @@ def test_shorter_typical_requests_never_need_more_and_never_less_than_the_longes
 
 
 def _which(candidate: Any) -> tuple[str, int, str]:
-    return candidate.accelerator.name, candidate.count, candidate.kv_cache_dtype
+    return candidate.accelerator.name, candidate.count, candidate.arguments.kv_cache_dtype

@@ -23,7 +23,7 @@ import comparisons
 from examples import examples
 from neuroscale.core import schemas, tool_cache
 from neuroscale.gate.checks.changed_policies import evaluate_policy_tests, shared_text_findings
-from neuroscale.gate.checks.object_rules import REFUSED, plural_of
+from neuroscale.gate.checks.refused_kinds import REFUSED, plural_of
 from neuroscale.gate.checks.schema import evaluate_schemas
 from neuroscale.gate.evaluation import Evaluation
 from neuroscale.manifests.objects import read_manifests

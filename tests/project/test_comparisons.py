@@ -99,7 +99,7 @@ def test_no_cluster_runs_on_what_only_a_gate_starts() -> None:
         for path in (comparisons.ROOT / "src").rglob("*.py")
         if any(re.search(rf"\b{re.escape(module)}\b", path.read_text(encoding="utf-8")) for module in modules)
     }
-    assert users == {"gate", "milestones"}
+    assert users == {"gate"}
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -32,8 +33,9 @@ from neuroscale.gate.verdict import (
     Severity,
     Verdict,
 )
-from neuroscale.planning.plan import Alternative, AppliedOverride
+from neuroscale.planning.plan import Alternative, AppliedOverride, Replicas
 from neuroscale.report.markdown import MARKER, markdown
+from neuroscale.request.service_request import ChangedAnswer
 from report_examples import (
     CHAT,
     CHECKS,
@@ -142,6 +144,52 @@ def test_the_charts_of_a_few_services_are_open_and_those_of_many_are_not() -> No
     assert of(4).count("<details open>") == 0
     assert charts(of(4))
     assert not charts(of(9))
+
+
+def changed(**facts: Any) -> Verdict:
+    """A change of a running service, of which everything that a reader looks for is another one than before."""
+    before = GEMMA_MOE.model_copy(update={"accelerator_count": 2, "tensor_parallel_size": 2})
+    after = GEMMA_MOE.model_copy(
+        update={
+            "reasons": ("It fits.", "On each accelerator, of 20.69 GiB usable: weights 14.37 GiB."),
+            "replicas": Replicas(min=1, max=1),
+            "cost": GEMMA_MOE.cost.model_copy(update={"monthly_max": GEMMA_MOE.cost.monthly_min}),
+        }
+    )
+    asked = (
+        ChangedAnswer(field="concurrent_users", before="4", after="8"),
+        ChangedAnswer(field="override of rollout", before=None, after="surge"),
+    )
+    service = ServiceReport(
+        environment="dev", name="chat", change="changed", plan=after, plan_before=before, answers=asked, **facts
+    )
+    return verdict(services=(service,), cost=passed().cost)
+
+
+def test_the_comment_of_a_change_tells_the_answers_the_merge_the_memory_and_the_money_in_this_order() -> None:
+    text = markdown(changed(quota=7))
+    parts = (
+        "**Asked for** Concurrent users: `4` to `8`; `override of rollout`: not set to `surge`",
+        "**The merge** No gap: each old pod answers until a new one is ready (about 8 min). "
+        "The rollout needs 1 more `nvidia-l4` for about 8 min. The team's quota holds 7 `nvidia.com/gpu`.",
+        "█ weights 14.37",
+        "**Price** 0.71 USD an hour, 518.30 USD a month of 730 h (price of 2026-11-01); before, from 0.71 USD an hour",
+        "### Cost",
+    )
+    places = [text.find(part) for part in parts]
+    assert -1 not in places, text
+    assert places == sorted(places)
+
+
+def test_a_change_shows_its_memory_once() -> None:
+    text = markdown(changed())
+    assert text.count("14.37") == 1
+    assert not charts(text)
+    assert "It fits." in text
+
+
+def test_a_change_of_no_pod_says_that_nothing_restarts() -> None:
+    assert "**The merge** Nothing: the running pods stay as they are." in markdown(changed(same_pods=True))
 
 
 def test_a_changed_plan_shows_old_and_new() -> None:

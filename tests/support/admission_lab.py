@@ -19,8 +19,10 @@ from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
 from neuroscale.local import control_plane, kserve, kyverno
 from neuroscale.local.charts import GROUP_VERSION, WEBHOOK_KINDS
 from neuroscale.local.kserve import Kserve, defaulting_problem
-from neuroscale.local.kyverno import Kyverno, apply_policies
+from neuroscale.local.kyverno import Kyverno, await_policies
 from neuroscale.local.upstream import definitions
+from neuroscale.policies.policy_set import PolicySet, load_policy_set
+from neuroscale.repo.snapshot import FolderSnapshot
 from policies_support import ROOT
 
 UNJUDGED = kserve.NAMESPACE
@@ -149,8 +151,16 @@ def admission_lab() -> Iterator[AdmissionLab]:
         # Policies judge these kinds too, which the platform itself does not install.
         llm = definitions((kserve.GROUP,), ("LLMInferenceService", "LLMInferenceServiceConfig"))
         apply_all(found, [*llm, *runtimes()])
-        apply_policies(found, ROOT)
+        apply_policies(found)
         yield AdmissionLab(processes, found)
+
+
+def apply_policies(found: Cluster) -> PolicySet:
+    """Apply this repository's policies to the cluster, and wait until each refuses its tripwire."""
+    policy_set = load_policy_set(FolderSnapshot(ROOT))
+    apply_all(found, [policy.value for policy in policy_set.policies])
+    await_policies(found, policy_set)
+    return policy_set
 
 
 @contextlib.contextmanager

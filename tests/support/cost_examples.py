@@ -12,7 +12,7 @@ import yaml
 
 from neuroscale.catalog import Catalog
 from neuroscale.costs.bill import CostChange, ServiceCost
-from neuroscale.costs.change import Service, Side, compare
+from neuroscale.costs.difference import Service, Side, compare
 from neuroscale.costs.pricing import Prices
 from neuroscale.planning.plan import Plan
 from platform_repository import CATALOG, SETTINGS

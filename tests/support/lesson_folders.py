@@ -13,7 +13,7 @@ LESSONS = find_lessons(REPOSITORY)
 
 PAGE = "# Something went wrong\n\nText.\n\n<!-- output of ./{part} -->\n<!-- end of output -->\n\nMore.\n"
 README = "# Lessons\n\n<!-- the last run of each lesson -->\n<!-- end of the last run -->\n\nMore.\n"
-START = "from neuroscale.milestones.program import Program, run\n"
+START = "from lesson_tools.program import Program, run\n"
 TRUE = f"{START}run(lambda program: program.claim('It is so.', True))\n"
 UNTRUE = f"{START}run(lambda program: program.claim('It is so.', False))\n"
 
@@ -21,10 +21,11 @@ UNTRUE = f"{START}run(lambda program: program.claim('It is so.', False))\n"
 def write_lesson(
     root: Path, name: str, before: str = TRUE, after: str = TRUE, needs: str = "", evidence: str = "real tool"
 ) -> None:
-    """Write the four files of a lesson into `milestones/` of a repository, and its README where there is none."""
+    """Write the four files of a lesson into `milestones/` of a repository; with the first, the README and the tools."""
     folder = root / "milestones" / name
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder.parent / "README.md").exists():
+        (folder.parent / "lesson_tools").symlink_to(REPOSITORY / "milestones/lesson_tools")
         (folder.parent / "README.md").write_text(README)
     (folder / "before").write_text(before)
     (folder / "after").write_text(after)

@@ -28,8 +28,8 @@ from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.local.node import read_only_root
 from neuroscale.local.node.agent import Agent
 from neuroscale.local.node.container import Keeper
+from neuroscale.local.node.events import Events
 from neuroscale.local.node.launch import LocalVllm
-from neuroscale.local.node.objects import Events
 from neuroscale.local.node.probes import Prober
 from neuroscale.local.node.registration import Capacity, Machine, Registration
 from neuroscale.local.node.service import access

@@ -363,7 +363,6 @@ _LARGE_MLA: Config = {
     },
 }
 
-_FALCON: Config = {"dtype": "bfloat16", "vocab_size": 65024, "multi_query": True, "parallel_attn": True, "bias": False}
 _IDEFICS_VISION: Config = {
     "hidden_size": 1152,
     "intermediate_size": 4304,
@@ -373,19 +372,6 @@ _IDEFICS_VISION: Config = {
 }
 
 COUNTED: dict[str, Config] = {
-    "Falcon-7B": _of(
-        "FalconForCausalLM", "falcon", _FALCON, num_hidden_layers=32, hidden_size=4544, num_attention_heads=71
-    ),
-    "Falcon-40B": _of(
-        "FalconForCausalLM",
-        "falcon",
-        _FALCON,
-        num_hidden_layers=60,
-        hidden_size=8192,
-        num_attention_heads=128,
-        num_kv_heads=8,
-        new_decoder_architecture=True,
-    ),
     "Idefics3-8B": _of(
         "Idefics3ForConditionalGeneration",
         "idefics3",

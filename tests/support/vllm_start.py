@@ -223,8 +223,6 @@ def _as_on_a_gpu() -> Iterator[None]:
         mock.patch.object(unquantized_experts, "select_unquantized_moe_backend", _kernel_of_experts),
         # Sparse attention has kernels only on GPUs: FlashMLA's, whose scratch space is no part of the model.
         mock.patch.object(type(current_platform), "get_attn_backend_cls", staticmethod(_attention_backend)),
-        # Kimi-Linear makes a stream as it is built.
-        mock.patch.object(torch.cuda, "Stream", type("Stream", (), {})),
         mock.patch.object(flashmla_sparse, "current_workspace_manager", mock.Mock()),
     ):
         yield

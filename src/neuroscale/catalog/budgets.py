@@ -21,8 +21,8 @@ from neuroscale.repo.snapshot import Snapshot, Texts
 EXCEPTIONS = f"{BUDGETS}/exceptions"
 
 Rule = Literal["over-budget", "without-price", "stale-price", "large-change"]
-"""The rules on cost by which the gate can refuse a change: the new total of a cost centre is beyond its budget, pods
-have no price, a price is more than 90 days old, the bill changes by more than a threshold."""
+"""The rules on cost by which the gate can refuse a change, in this order: the new total of a cost centre is beyond its
+budget; pods have no price; a price is more than 90 days old; the bill changes by more than a threshold."""
 
 
 class Budget(Frozen):

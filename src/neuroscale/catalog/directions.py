@@ -38,7 +38,7 @@ class Direction(StrEnum):
 
 DEEP = frozenset((Direction.MORE, Direction.FEWER, Direction.GONE, Direction.ANY))
 """The directions that count below the place that a row names, too."""
-LEVELS = (("off", "warn", "block"), ("Ignore", "Fail"), ("standard", "high"), (False, None, True))
+LEVELS = (("off", "warn", "block"), ("Ignore", "Fail"), ("standard", "high"), ("replace", "surge"), (False, None, True))
 
 
 class Notice(StrEnum):
@@ -103,7 +103,9 @@ SETTINGS_ROWS: tuple[Row, ...] = (
     # A cheaper list that comes first lowers every price, too.
     *_rows(Notice.WEAKER_RULE, Direction.ANY, "environments * price_lists"),
     *_rows(Notice.WEAKER_RULE, Direction.HIGHER, "environments * max_replicas", "environments * max_cpu_per_pod"),
-    *_rows(Notice.WEAKER_RULE, Direction.LEVEL, "environments * default_availability"),
+    # A longer wait hides a change that hangs.
+    *_rows(Notice.WEAKER_RULE, Direction.HIGHER, "environments * node_wait_minutes"),
+    *_rows(Notice.WEAKER_RULE, Direction.LEVEL, "environments * default_availability", "environments * rollout *"),
     *_rows(Notice.WEAKER_RULE, Direction.ANY, "environments * certainty"),
     *_rows(Notice.CHANGED_SOURCE, Direction.ANY, "environments * models store", "environments * cluster"),
     *_rows(Notice.WIDER_ACCESS, Direction.ANY, "environments * token_secret"),

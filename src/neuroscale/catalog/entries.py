@@ -273,7 +273,7 @@ class Quota(Frozen):
     """The most that a team's pods may request together, in every cluster.
 
     `accelerators`: numbers by resource name, such as `nvidia.com/gpu: 8`; the team may not use a resource that is not
-    listed. During an update of a service, one pod more than its replicas runs: leave room for it.
+    listed. The rollout `surge` runs one pod more than the replicas during a change: leave room for it.
     """
 
     cpu: Annotated[int, Field(ge=1)] = 64

@@ -1,6 +1,6 @@
 """Reads the SKUs of Compute Engine out of an export of Google's Cloud Billing Catalog (`services/ID/skus`).
 
-A machine with GPUs is billed by GPU, vCPU and GiB of memory, each with a SKU of its own; SKUs are told apart by their
+A machine with GPUs is billed by GPU, vCPU and GiB of memory, each with a SKU of its own. SKUs are told apart by their
 descriptions, such as `Nvidia L4 GPU running in Americas` and `G2 Instance Ram running in Americas`. Cloud Run's GPUs,
 TPUs, local SSDs, reservations and commitments are not read, nor GPUs that Google sells only in whole machines.
 """

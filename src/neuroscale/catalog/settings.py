@@ -106,6 +106,17 @@ class Certainty(Frozen):
     price_factor: Annotated[float, Field(gt=1, le=10)] = 2.0
 
 
+RolloutKind = Literal["surge", "replace"]
+
+
+class Rollouts(Frozen):
+    """How a change reaches the running replicas, by the form's answer about availability: `surge` needs a free
+    accelerator meanwhile, and waits for one; `replace` needs none, and one replica fewer answers."""
+
+    standard: RolloutKind = "replace"
+    high: RolloutKind = "surge"
+
+
 class OpenCost(Frozen):
     """The cluster's OpenCost: the Service through which `neuroscale showback` reaches it."""
 
@@ -139,6 +150,7 @@ class Environment(Frozen):
     prometheus: Prometheus = Field(default_factory=Prometheus)
     opencost: OpenCost = Field(default_factory=OpenCost)
     default_availability: Literal["standard", "high"]
+    rollout: Rollouts = Field(default_factory=Rollouts)
     max_replicas: Annotated[int, Field(ge=1, le=1000)]
     max_cpu_per_pod: Annotated[int, Field(ge=1)]
     node_selector: dict[str, LabelValue] = Field(default_factory=dict)
@@ -171,6 +183,12 @@ class Acme(Frozen):
 
 LONGEST_DAYS = 366
 """How many days ahead an override or an exception may end if the settings do not set a number."""
+
+
+class Upgrades(Frozen):
+    """What `neuroscale upgrade` may do. `open_at_once`: the most of its pull requests that are open at one time."""
+
+    open_at_once: Annotated[int, Field(ge=1, le=1000)] = 10
 
 
 class Reconciliation(Frozen):
@@ -294,6 +312,7 @@ class Settings(Frozen):
     )
     exceptions: Exceptions = Field(default_factory=Exceptions)
     reconciliation: Reconciliation = Field(default_factory=Reconciliation)
+    upgrades: Upgrades = Field(default_factory=Upgrades)
     costs: CostRules = Field(default_factory=CostRules)
     production: ProductionRules = Field(default_factory=ProductionRules)
     environments: Annotated[

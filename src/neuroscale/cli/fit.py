@@ -30,7 +30,6 @@ from neuroscale.planning.fit import (
     fit,
     with_draft,
 )
-from neuroscale.planning.fit.confidence import unjudged
 from neuroscale.planning.fit.device import family_of
 from neuroscale.planning.fit.versions import number
 from neuroscale.planning.price import PodPrice, pod_price
@@ -85,11 +84,13 @@ def answer(question: Question, catalog: Catalog) -> Fit:
     if card is not None:
         problems += tuple(f"{fault.message}. {fault.fix}" for fault in check_dtype(parsed, facts, card))
     arguments = with_variables(parsed.arguments.in_range(), _environment(question))
-    if why := unjudged(facts, where, arguments, question.vllm_version):
-        raise InputError(Problem("--vllm-version", "", f"is not judged: {why}", "Name a later release."))
     facts, unread_draft = _with_draft(facts, arguments, catalog)
     remarks += unread_draft
     result = fit(facts, where, arguments, version=question.vllm_version)
+    if result.unjudged:
+        part = next((part for part in arguments.unplanned if part.of_cache), None)
+        option, fix = ("--vllm-args", "Leave it out.") if part else ("--vllm-version", "Name a later release.")
+        raise InputError(Problem(option, "", f"is not judged: {result.unjudged}", fix))
     if problems:
         first, *others = result.reasons
         else_told = first if result.verdict == "refused" else f"But for that: {first}"

@@ -17,7 +17,7 @@ from neuroscale.core.files import write_public
 from neuroscale.core.printable import counted, terminal, terminal_lines
 from neuroscale.milestones.lessons import FOLDER, Lesson, Part, choose, find_lessons, is_current, renew
 from neuroscale.milestones.run_table import PAGE, renewed, word
-from neuroscale.milestones.running import Ending, Outcome, State, run_lessons
+from neuroscale.milestones.running import Ending, LessonRun, State, run_lessons
 from neuroscale.repo.layout import find_root
 
 _SHOWN_LINES = 15
@@ -63,7 +63,7 @@ def print_progress(text: str, console: Console) -> None:
     console.print(f"    {terminal_lines(text).replace(chr(10), chr(10) + '    ')}", markup=False, soft_wrap=True)
 
 
-def print_outcomes(outcomes: Sequence[Outcome], stale: Sequence[str], console: Console) -> None:
+def print_outcomes(outcomes: Sequence[LessonRun], stale: Sequence[str], console: Console) -> None:
     """Show the table, and below it why a lesson is not green."""
     table = Table(
         Column("lesson", no_wrap=True, overflow="fold"),
@@ -95,7 +95,7 @@ def print_outcomes(outcomes: Sequence[Outcome], stale: Sequence[str], console: C
     console.print(f"\n{', '.join(words)}; {sum(one.seconds for one in outcomes):.0f} s", markup=False)
 
 
-def _print_why(outcome: Outcome, console: Console) -> None:
+def _print_why(outcome: LessonRun, console: Console) -> None:
     told = ""
     for part, ending in outcome.endings.items():
         if ending.state is State.HOLDS or ending.reason == told:
@@ -113,7 +113,7 @@ def _why(part: Part, ending: Ending) -> str:
     return f"{ending.state}. {terminal(ending.reason)}"
 
 
-def as_mapping(outcomes: Sequence[Outcome], stale: Sequence[str]) -> dict[str, Any]:
+def as_mapping(outcomes: Sequence[LessonRun], stale: Sequence[str]) -> dict[str, Any]:
     """The results of the lessons, for programs."""
     return {
         "schema_version": 1,
@@ -191,7 +191,7 @@ def run_milestones(
     return ExitStatus.PASSED if all(outcome.green for outcome in outcomes) else ExitStatus.UNTRUSTED
 
 
-def _renew(outcome: Outcome) -> None:
+def _renew(outcome: LessonRun) -> None:
     """Write the outputs that hold into their pages."""
     for part, ending in outcome.endings.items():
         if ending.state == "holds":
@@ -202,7 +202,7 @@ def _renew(outcome: Outcome) -> None:
                 raise InputError.at(str(outcome.lesson.page(part)), "", str(error), fix) from error
 
 
-def _renew_table(root: Path, outcomes: list[Outcome]) -> None:
+def _renew_table(root: Path, outcomes: list[LessonRun]) -> None:
     """Write the rows of these lessons into the table of the last run."""
     page = root / FOLDER / PAGE
     try:

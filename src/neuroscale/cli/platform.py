@@ -23,7 +23,7 @@ from neuroscale.cluster.platform_install import Applied, install
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import terminal
 from neuroscale.core.validation import suggest
-from neuroscale.costs.change import platform_side, priced
+from neuroscale.costs.difference import platform_side, priced
 from neuroscale.costs.pricing import Prices
 from neuroscale.forge.branches import problems
 from neuroscale.forge.connect import connect

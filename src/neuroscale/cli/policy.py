@@ -87,7 +87,7 @@ def show_coverage(as_json: JsonOption = False, repository: RepositoryOption = No
     kinds it refuses by name."""
     from neuroscale.core import schemas
     from neuroscale.gate.checks.judged_kinds import HARMLESS, judged_by_rules
-    from neuroscale.gate.checks.object_rules import REFUSED
+    from neuroscale.gate.checks.refused_kinds import REFUSED
     from neuroscale.policies.description import policies_of_kinds
 
     _, policies = _read(repository)

@@ -44,12 +44,14 @@ _POOLS = (
 
 @dataclass(frozen=True)
 class Demand:
-    """The demand of a planned service. `pod`: the spec of its pod. `replicas`: the fewest and the most."""
+    """The demand of a planned service. `pod`: the spec of its pod. `replicas`: the fewest and the most. `surge`: pods
+    that a change starts beside those that run; 0: it ends an old pod first."""
 
     service: str
     namespace: str
     pod: Object
     replicas: tuple[int, int]
+    surge: int = 0
 
     @property
     def requests(self) -> dict[str, Decimal]:
@@ -126,17 +128,15 @@ def judge_capacity(demand: Demand, read: Read, others: Iterable[Other] = ()) -> 
 
 class _Judge:
     def __init__(self, demand: Demand, read: Read, others: tuple[Other, ...]) -> None:
-        self.demand = demand
-        self.read = read
-        self.others = others
+        self.demand, self.read, self.others = demand, read, others
         self.fewest, self.most = demand.replicas
-        # A node also limits the number of its pods.
-        self.asked = {**demand.requests, "pods": Decimal(1)}
+        self.asked = {**demand.requests, "pods": Decimal(1)}  # a node also limits the number of its pods
         self.selector = {str(key): str(value) for key, value in part(demand.pod, "nodeSelector").items()}
         self.device = next((name for name in demand.requests if "/" in name), "")
         self.findings: list[Finding] = []
         self.notes: list[str] = []
         self.blind: list[str] = [read.unreadable[kind] for kind in sorted(read.unreadable)]
+        self.surge = demand.surge if self._own() else 0
         self.used, problems = reserved_by_node(read.pods)
         self.blind += problems
 
@@ -146,9 +146,9 @@ class _Judge:
         quota = share.replicas
         if self.blind:
             verdict = "unknown"
-        elif share.refused or (quota is not None and quota < self.fewest):
+        elif share.refused or (quota is not None and quota < self.fewest + self.surge):
             verdict = "does not fit"
-        elif verdict == "fits" and quota is not None and quota < self.most:
+        elif verdict == "fits" and quota is not None and quota < self.most + self.surge:
             verdict = "fits the fewest"
         return Capacity(
             verdict=verdict,
@@ -185,16 +185,18 @@ class _Judge:
         if len(own) < len(there):
             count = counted(len(there) - len(own), "pod")
             self.notes.append(f"{count} of this service ask for less than the plan does: their room is not counted.")
-        places = places_for(self.demand.pod, nodes, self.asked, self.most)
-        room = places + len(own)
+        extra = self.surge if own else 0
+        places = places_for(self.demand.pod, nodes, self.asked, self.most + extra)
+        room = places + len(own) - extra
         if room < self.most:
             self._tell_problems(nodes)
             self._tell_full(nodes, places)
         if own:
-            self.notes.append(
-                f"Of this service {counted(len(own), 'pod')} found room before. A change starts a new pod before it "
-                f"ends an old one: {'there is room for it' if places else 'there is no room for it now'}."
-            )
+            free = places + max(0, len(own) - self.most)  # a smaller number of replicas gives room back first
+            there_is = "there is room for it" if free >= extra else "there is no room for it now"
+            way = f"starts a new pod before it ends an old one: {there_is}"
+            way = way if extra else "ends an old pod before it starts a new one: it needs no more room"
+            self.notes.append(f"Of this service {counted(len(own), 'pod')} found room before. A change {way}.")
         waiting = [pod for pod in self.read.pods if not part(pod, "spec").get("nodeName") and self._competes(pod)]
         if waiting:
             self.notes.append(f"Other pods wait for such an accelerator already: {counted(len(waiting), 'pod')}.")
@@ -292,11 +294,12 @@ class _Judge:
             f"{told(name, self.asked[name])} for a pod"
             for name in short
         )
+        instead = " Or override `rollout` with replace: a change then ends an old pod first." if self.surge else ""
         self.findings.append(
             Finding(
                 f"{counted(places, 'pod')} of {self.fewest} to {self.most} find room on {counted(len(usable), 'node')} "
                 f"({lacking}).{self._holders(usable)}",
-                f"Wait for one to end, add nodes, or let the cluster make them.{self._elsewhere()}",
+                f"Wait for one to end, add nodes, or let the cluster make them.{instead}{self._elsewhere()}",
             )
         )
 
@@ -337,8 +340,7 @@ class _Judge:
         pools: dict[str, list[Node]] = {}
         for node in nodes:
             labels = part(node.found, "metadata", "labels")
-            name = next((str(labels[key]) for key in _POOLS if key in labels), "")
-            pools.setdefault(name, []).append(node)
+            pools.setdefault(next((str(labels[key]) for key in _POOLS if key in labels), ""), []).append(node)
         resource = self.device or "cpu"
         found = []
         for name, members in sorted(pools.items()):
@@ -351,20 +353,26 @@ class _Judge:
     def _summary(self, verdict: Verdict, places: int | None, own: int | None, quota: int | None) -> str:
         if verdict == "unknown":
             return f"it cannot be judged: {' '.join(self.blind)}".strip()
-        room = (places or 0) + (own or 0)
+        extra = self.surge if own else 0
+        room = (places or 0) + (own or 0) - extra
+        beside = f" and {counted(extra, 'pod')} more during a change" if extra else ""
         if verdict == "fits":
-            return f"room for {self.most} of {counted(self.most, 'replica')}"
+            return f"room for {self.most} of {counted(self.most, 'replica')}{beside}"
         if verdict == "fits the fewest":
-            most = min(room, quota if quota is not None else room)
-            return f"room for {most} of {counted(self.most, 'replica')}; {self.fewest} are needed at first"
+            most = min(room, quota - self.surge if quota is not None else room)
+            return f"room for {most} of {counted(self.most, 'replica')}{beside}; {self.fewest} are needed at first"
         if verdict == "no node now":
             return "the cluster has no such node now"
         reasons = []
         if places is not None and room < self.fewest:
-            reasons.append(f"room for {room} of {counted(self.fewest, 'replica')}")
-        if quota is not None and quota < self.fewest:
-            reasons.append(f"quota for {quota} of {counted(self.fewest, 'replica')}")
+            reasons.append(f"room for {places + (own or 0)} of {self._wanted(extra)}")
+        if quota is not None and quota < self.fewest + self.surge:
+            reasons.append(f"quota for {quota} of {self._wanted(self.surge)}")
         return " and ".join(reasons) or "the cluster would refuse it"
+
+    def _wanted(self, extra: int) -> str:
+        replicas = counted(self.fewest, "replica")
+        return f"{self.fewest + extra} pods (a change starts {extra} beside {replicas})" if extra else replicas
 
     # ------------------------------------------------------------ the namespace
 
@@ -372,11 +380,11 @@ class _Judge:
         read, namespace = self.read, self.demand.namespace
         refused: list[tuple[str, str]] = []
         if read.namespace is None and "Namespace" not in read.unreadable:
-            told_namespace = f"The namespace {namespace} does not exist in this cluster."
-            refused.append((told_namespace, "Install the platform there: neuroscale platform install"))
+            missing = f"The namespace {namespace} does not exist in this cluster."
+            refused.append((missing, "Install the platform there: neuroscale platform install"))
         refused += judge_limits(self.demand.pod, read.limit_ranges)
         own = self._own()
-        share = judge_quotas(self.demand.pod, self.most, read.quotas, read.limit_ranges, own)
+        share = judge_quotas(self.demand.pod, self.most + self.surge, read.quotas, read.limit_ranges, own)
         self.blind += share.blind
         return Share(share.replicas, (*refused, *share.findings), bool(refused) or share.refused)
 

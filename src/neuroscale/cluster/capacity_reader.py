@@ -15,6 +15,7 @@ from neuroscale.kube.client import Cluster, Object, RefusedError
 from neuroscale.manifests.pod_sets import UnknownPods
 from neuroscale.manifests.pods_of_objects import pods_of_objects
 from neuroscale.planning.plan import Plan
+from neuroscale.planning.rollout import strategy
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.service_folder import render
 from neuroscale.request.service_request import Request
@@ -37,7 +38,8 @@ def demand(plan: Plan, rendered: Mapping[str, str], runtimes: Iterable[Object] =
         why = pods.reason if isinstance(pods, UnknownPods) else pods.passing
         raise InputError.at(_MANIFEST, "spec", f"defines no pods: {why}", "Correct the template's skeleton.")
     ((pod, _),) = pods.specs
-    return Demand(plan.service, plan.tenancy.namespace, dict(pod), (pods.bounds.fewest, pods.bounds.most))
+    surge, _ = strategy(plan)
+    return Demand(plan.service, plan.tenancy.namespace, dict(pod), (pods.bounds.fewest, pods.bounds.most), surge)
 
 
 def others(plan: Plan, environment: Environment, catalog: Catalog) -> list[Other]:

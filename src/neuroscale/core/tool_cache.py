@@ -3,8 +3,8 @@
 Set-up writes the cache and the gate reads it; both use this module, so that they cannot disagree. Set-up runs before
 anything is installed: this module may import only the standard library.
 
-The pins are those of the repository that this package is installed from (set-up installs it editable), not those of
-the folder that the gate judges: the gate runs on foreign folders too, and a change must not choose its own tools.
+The pins are those of the repository that this package is installed from, which set-up installs editable. They are not
+those of the folder that the gate judges: it judges foreign folders, too, and a change must not choose its own tools.
 
 Finds the upstream tools that set-up built.
 """

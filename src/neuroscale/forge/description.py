@@ -20,9 +20,9 @@ from neuroscale.gate.verdict import ServiceReport
 from neuroscale.planning.plan import Plan
 from neuroscale.planning.rejected_choices import Considered, NotChosen
 from neuroscale.rendering.scaffolder.form import FORM_FIELDS
-from neuroscale.report import phrases
+from neuroscale.report import change_phrases, phrases
 from neuroscale.report.memory_bar import memory_bar
-from neuroscale.request.service_request import Request
+from neuroscale.request.service_request import Request, changed_answers
 
 LONGEST_TITLE = 200
 _LONGEST = 50_000  # characters of the section; forges take 65,536 of a description
@@ -30,31 +30,38 @@ _MOST = 40  # entries of a list
 _SECTION = re.compile(
     r"^<!-- neuroscale-request (?P<title>[0-9a-f]{16}) -->\n.*?^<!-- /neuroscale-request -->$", re.DOTALL | re.MULTILINE
 )
-_LABELS = {
-    "model": "Model",
-    "team": "Team",
-    "environment": "Environment",
-    "concurrent_users": "Concurrent users",
-    "longest_prompt_tokens": "Longest prompt (tokens)",
-    "longest_answer_tokens": "Longest answer (tokens)",
-    "typical_prompt_tokens": "Typical prompt (tokens)",
-    "typical_answer_tokens": "Typical answer (tokens)",
-    "p95_ttft_seconds": "Time to first token (seconds, p95)",
-    "availability": "Availability",
-}
 _VERDICTS = {"fits": "fits", "tight": "fits, but tight", "refused": "refused"}
 
 
 @dataclass(frozen=True)
 class Subject:
     """The content of a pull request: the request, its plan, the plan at the base (None for a new service), and the
-    choices that were not made."""
+    choices that were not made. `asked_before`: the request at the base. `quota`: the most accelerators of the plan's
+    resource that the team's quota holds. `same_pods`: whether the pods stay as they are. None: not known."""
 
     request: Request
     plan: Plan
     before: Plan | None
     not_chosen: NotChosen
     is_new: bool
+    asked_before: Request | None = None
+    quota: int | None = None
+    same_pods: bool | None = None
+
+    @property
+    def report(self) -> ServiceReport:
+        """What the gate would say of the service."""
+        before, plan = self.asked_before, self.plan
+        return ServiceReport(
+            environment=plan.environment,
+            name=plan.service,
+            change="added" if self.is_new else "changed",
+            plan=plan,
+            plan_before=self.before,
+            answers=changed_answers(before, self.request) if before is not None else (),
+            same_pods=self.same_pods,
+            quota=self.quota,
+        )
 
 
 def title(text: str) -> str:
@@ -62,32 +69,51 @@ def title(text: str) -> str:
     return one_line(text, LONGEST_TITLE)
 
 
-def describe(subject: Subject, asked_by: str, head: RepositoryRef, branch: str, title_text: str) -> str:
-    """The section for a pull request from `branch` of `head`; the same for the same arguments.
+@dataclass(frozen=True)
+class Description:
+    """The description of a pull request, made before anything is pushed. Who asks, and from which repository, is known
+    only then."""
 
-    `asked_by` is the account's login, `title_text` the title of the pull request.
-    """
-    parts = [
-        _lead(subject, asked_by),
-        _asked(subject.request),
+    title: str
+    asks_for: str  # what follows `LOGIN asks for`; "": nobody asks
+    parts: tuple[str, ...]  # Markdown, the most important first
+    branch: str = ""  # for the commands that look at it; "": none are shown
+
+    def section(self, asked_by: str, head: RepositoryRef) -> str:
+        """The text between the markers by which `updated` finds it again. `asked_by` is the account's login."""
+        lead = f"{code(asked_by, 80)} asks for {self.asks_for}." if self.asks_for else ""
+        look = _look(head, self.branch) if self.branch else ""
+        text = "\n\n".join(part for part in (lead, *self.parts, look) if part)
+        if len(text) > _LONGEST:
+            text = "\n\n".join([lead, *self.parts[:1], "The rest is too long to be shown here.", look])
+        return f"<!-- neuroscale-request {_digest(self.title)} -->\n{text}\n<!-- /neuroscale-request -->"
+
+
+def describe(subject: Subject, title_text: str, branch: str, said: Iterable[str] = ()) -> Description:
+    """The description of a service's change, which `title_text` and the `branch` of the pull request name. `said`:
+    sentences that come first."""
+    request = subject.request
+    what = "a new service" if subject.is_new else "a change of the service"
+    asked, changes = _asked(request), change_phrases.of_change(subject.report)
+    first = "### What changes\n\n" + "\n\n".join(changes) if changes else asked
+    parts = (
+        "\n\n".join(filter(None, (listed(said), first))),
         _plan(subject),
+        asked if changes else "",
         _why(subject),
         _not_chosen(subject.plan, subject.not_chosen.choices),
-        _look(head, branch),
-    ]
-    text = "\n\n".join(part for part in parts if part)
-    if len(text) > _LONGEST:
-        text = "\n\n".join([parts[0], parts[1], "The rest is too long to be shown here.", parts[-1]])
-    return section(text, title_text)
+    )
+    asks_for = f"{what} {code(f'{request.environment}/{request.service}', 120)}"
+    return Description(title_text, asks_for, parts, branch)
 
 
-def section(text: str, title_text: str) -> str:
-    """The text between the markers by which `updated` finds it again."""
-    return f"<!-- neuroscale-request {_digest(title_text)} -->\n{text}\n<!-- /neuroscale-request -->"
+def listed(sentences: Iterable[str]) -> str:
+    """Sentences as a list."""
+    return "\n".join(f"- {prose(sentence, 1000)}" for sentence in sentences)
 
 
 def updated(pull: PullRequest, title_text: str, wanted: str) -> tuple[str, str]:
-    """Title and body that an open pull request should have: its `section` renewed, and text by people kept."""
+    """Title and body that an open pull request should have: its section renewed, and text by people kept."""
     body = pull.body.replace("\r\n", "\n")
     there = _SECTION.search(body)
     if there is None:
@@ -96,22 +122,34 @@ def updated(pull: PullRequest, title_text: str, wanted: str) -> tuple[str, str]:
     return (title_text if ours else pull.title), body[: there.start()] + wanted + body[there.end() :]
 
 
+def inside(pull: PullRequest) -> str:
+    """The generated section of a description, without its markers."""
+    there = _SECTION.search(pull.body.replace("\r\n", "\n"))
+    return "" if there is None else "\n".join(there[0].split("\n")[1:-1]).strip()
+
+
+def said(pull: PullRequest) -> tuple[str, ...]:
+    """The sentences with which the generated section begins, as plain text."""
+    first = inside(pull).split("\n### ")[0].split("\n")
+    plain = (re.sub(r"<!-- ?-->", "", line) for line in first if line.startswith("- "))
+    return tuple(re.sub(r"\\(?=[!-/:-@\[-`{-~])", "", line.removeprefix("- ")) for line in plain)
+
+
+def around(pull: PullRequest) -> str:
+    """What people wrote into a description, without the generated section."""
+    return _SECTION.sub("", pull.body.replace("\r\n", "\n"))
+
+
 def _digest(text: str) -> str:
     return sha256(text.encode(errors="replace")).hexdigest()[:16]
-
-
-def _lead(subject: Subject, asked_by: str) -> str:
-    request = subject.request
-    what = "a new service" if subject.is_new else "a change of the service"
-    return f"{code(asked_by, 80)} asks for {what} {code(f'{request.environment}/{request.service}', 120)}."
 
 
 def _asked(request: Request) -> str:
     answers = request.model_dump(mode="json")
     rows = [
-        f"- {_LABELS.get(name, name)}: {code(str(answers[name]), 120)}"
+        f"- {change_phrases.LABELS.get(name, name)}: {code(str(answers[name]), 120)}"
         for name in FORM_FIELDS
-        if name in _LABELS and name in answers
+        if name in change_phrases.LABELS and name in answers
     ]
     return _section("What is asked for", rows)
 
@@ -119,21 +157,14 @@ def _asked(request: Request) -> str:
 def _plan(subject: Subject) -> str:
     plan = subject.plan
     facts = [phrases.placement(plan, code)]
-    report = ServiceReport(
-        environment=plan.environment,
-        name=plan.service,
-        change="added" if subject.is_new else "changed",
-        plan=plan,
-        plan_before=subject.before,
-    )
+    report = subject.report
     if changed := phrases.differences(report, code):
         facts.append(f"Changed: {'; '.join(changed)}")
     if plan.accelerator_count > 1:
         facts.append(phrases.memory_caption(plan))
-    price = phrases.price(plan)
-    if phrases.unpriced(report) is not None:
-        price += f": the catalog has no price for {code(plan.accelerator, 80)}"
-    rows = [f"**Price** {price}", f"**Startup** {phrases.startup(plan.startup)}"]
+    rows = [f"**Price** {change_phrases.money(report, plan)}", f"**Startup** {phrases.startup(plan.startup)}"]
+    if later := change_phrases.later_changes(plan, code):
+        rows.append(f"**Rollout** {later}")
     if speed := phrases.speed(plan.speed):
         rows.append(f"**Speed** {speed}")
     rows += [f"**Override** {phrases.override(override, code, prose)}" for override in plan.overrides]
@@ -149,7 +180,8 @@ def _plan(subject: Subject) -> str:
 
 def _why(subject: Subject) -> str:
     told = subject.not_chosen.told
-    return _section("Why this plan", (f"- {prose(reason)}" for reason in subject.plan.reasons if reason not in told))
+    reasons = change_phrases.reasons(subject.report, subject.plan)
+    return _section("Why this plan", (f"- {prose(reason)}" for reason in reasons if reason not in told))
 
 
 def _not_chosen(plan: Plan, choices: Iterable[Considered]) -> str:

@@ -171,7 +171,8 @@ class GitHubForge(Forge):
         return there
 
     def _open_pulls(self, head_owner: str, head_branch: str, base_branch: str) -> Query:
-        return {**_PAGE, "state": "open", "head": f"{head_owner}:{head_branch}", "base": base_branch}
+        head = {"head": f"{head_owner}:{head_branch}"} if head_branch else {}
+        return {**_PAGE, "state": "open", **head, "base": base_branch}
 
     def _pulls_from(self, head: RepositoryRef, head_branch: str, base_branch: str) -> Iterable[Any]:
         query = {**_PAGE, "state": "all", "head": f"{head.owner}:{head_branch}", "base": base_branch}

@@ -29,6 +29,9 @@ class MergeRefusedError(ForgeError):
     exit_status = ExitStatus.FINDINGS
 
 
+SOME_APP = "github-actions[bot]"
+"""The login that GitHub's adapter returns for every token of an app, because such a token does not show its account."""
+
 Token = SecretText
 """The identifier of an account on a forge."""
 

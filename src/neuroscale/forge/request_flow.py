@@ -1,24 +1,25 @@
-"""Runs the change stage: from a form's checked answers, or a change of the catalog, to an open pull request.
+"""Runs the change stage: from what a command makes of a service, or of the catalog, to an open pull request.
 
 Nothing is pushed unless the gate passes, and the clone only gains Git objects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import neuroscale
 from neuroscale.core.errors import ExitStatus, InputError
-from neuroscale.core.printable import markdown as prose
 from neuroscale.core.printable import markdown_code as code
 from neuroscale.core.printable import terminal
 from neuroscale.core.yaml_io import decode
 from neuroscale.forge import description
 from neuroscale.forge.branches import check_branch_name, holds
-from neuroscale.forge.interface import PullRequest, RepositoryRef
+from neuroscale.forge.description import Description, Subject
+from neuroscale.forge.interface import PullRequest
 from neuroscale.forge.service_pull_request import (
     Base,
     OpenRequest,
@@ -29,25 +30,82 @@ from neuroscale.forge.service_pull_request import (
 )
 from neuroscale.gate.verdict import Verdict
 from neuroscale.planning.plan import Plan, load_plan
-from neuroscale.planning.planner import plan, request_digest
-from neuroscale.planning.rejected_choices import not_chosen
+from neuroscale.planning.planner import request_digest
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
 from neuroscale.rendering.scaffolder.interpreter import branch_name
-from neuroscale.rendering.scaffolder.plan_step import FORM, RefusedPlanError, answers_of
-from neuroscale.rendering.service_folder import pull_request_of
+from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError, answers_of
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE, ServicePath
 from neuroscale.repo.snapshot import GitSnapshot, Snapshot
-from neuroscale.request.service_request import KnownNames, Request, check_request, load_request
+from neuroscale.request.service_request import KnownNames, Request, load_request
 
 CATALOG_BRANCHES = "neuroscale/catalog/"
 
-Answers = Callable[[PlanningInputs], Request]
-"""Makes the request from a form's answers; it may ask the user for choices that the inputs leave open. It is called
-once, and raises InputError if the answers cannot be used; the stage itself refuses names that the inputs lack."""
-
 Say = Callable[[str], None]
 """Called with a sentence for each step that takes a while."""
+
+
+@dataclass(frozen=True)
+class Main:
+    """The forge's main branch as it is now, which the clone has, and what it plans and renders with."""
+
+    git: Git
+    base: Base
+    inputs: PlanningInputs
+
+    @property
+    def snapshot(self) -> GitSnapshot:
+        return GitSnapshot(self.git, self.base.commit)
+
+    @property
+    def known(self) -> KnownNames:
+        """The names that its requests may use."""
+        return KnownNames.of(self.inputs.catalog, self.inputs.settings)
+
+
+@dataclass(frozen=True)
+class Version:
+    """The answers of a service at a commit, and the plan that was made for them (None: it has none that can be
+    read)."""
+
+    request: Request
+    plan: Plan | None
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service: on main (None: it is not there), and by the newest commit of its open pull request (without one: the
+    same; None also where that removes it)."""
+
+    main: Main
+    path: ServicePath
+    branch: str
+    merged: Version | None
+    newest: Version | None
+    there: OpenRequest | None
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a command makes of a service: its whole folder (no `files`: it is removed), and how that is told."""
+
+    files: Mapping[str, str]
+    message: str
+    description: Description
+    subject: Subject | None = None  # None: the service is removed, or its plan cannot be read
+    notes: tuple[str, ...] = ()  # sentences
+
+
+class Change(ABC):
+    """A change of one service, as a command wants it. Both methods raise InputError for what cannot be done."""
+
+    @abstractmethod
+    def subject(self, main: Main) -> Request:
+        """The answers by which the template names the service's branch. Called again where main moved meanwhile."""
+
+    @abstractmethod
+    def draft(self, service: Service) -> Draft:
+        """What the service is to become. Raises RefusedPlanError as well."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +126,79 @@ class Outcome:
     published: PullRequestOutcome | None = None
     verdict: Verdict | None = None
     unwanted: PullRequest | None = None  # one that is open although the base holds everything
+    is_removal: bool = False
     notes: tuple[str, ...] = ()  # sentences
+
+
+class Desk:
+    """Where services are changed: a clone, and the forge that gets the pull requests.
+
+    Every method raises ForgeError, ForgeUnavailableError and InputError.
+    """
+
+    def __init__(self, git: Git, publisher: Publisher, say: Say) -> None:
+        self.git = git
+        self.publisher = publisher
+        self._say = say
+        self._main: Main | None = None
+        self._told: set[str] = set()
+
+    def main(self) -> Main:
+        """The forge's main branch as it is now."""
+        base = self.publisher.base()
+        if self._main is None or self._main.base != base:
+            self._main = Main(self.git, base, read_planning_inputs(GitSnapshot(self.git, base.commit)))
+            _warn_of_old_program(self.git, base, self._say)
+        return self._main
+
+    def service(self, main: Main, subject: Request, pulls: Sequence[PullRequest] | None = None) -> Service:
+        """The service of these answers. `pulls`: the open pull requests, where many services are looked at (None: the
+        forge is asked)."""
+        branch = branch_name(main.inputs.template, answers_of(subject))
+        check_branch_name(self.git, branch)
+        there = self.publisher.open_request(main.base, branch, pulls)
+        path = ServicePath(subject.environment, subject.service)
+        merged = newest = version_at(self.git, main.base.commit, path, main.base.branch)
+        if there is not None and there.tip != main.base.commit:
+            newest = version_at(self.git, there.tip, path, there.pull.head_branch)
+        self._warn_of_old_clone(main, path.folder)
+        return Service(main, path, branch, merged, newest, there)
+
+    def _warn_of_old_clone(self, main: Main, folder: str) -> None:
+        if folder not in self._told and self.git.tree("HEAD", folder) != self.git.tree(main.base.commit, folder):
+            self._say(f"This clone's {folder} is not that of {main.base.branch} on the forge, which counts here")
+            self._told.add(folder)
+
+    def look(self, change: Change) -> Refused | tuple[Service, Draft]:
+        """What a change would make of its service. Only reads."""
+        main = self.main()
+        service = self.service(main, change.subject(main))
+        try:
+            return service, change.draft(service)
+        except RefusedPlanError as error:
+            return Refused(error.plan)
+
+    def bring(self, change: Change, show: Callable[[Service, Draft], None] | None = None) -> Refused | Outcome:
+        """Plan, render, judge, push and open the pull request of a change, or bring the open one up to date.
+
+        `show` is called before the change is judged, once for each attempt.
+        """
+
+        def attempt() -> Refused | Outcome:
+            looked = self.look(change)
+            if isinstance(looked, Refused):
+                return looked
+            service, draft = looked
+            if show is not None:
+                show(service, draft)
+            wanted = WantedPullRequest(
+                service.branch, draft.description, service.path.folder, draft.files, draft.message
+            )
+            outcome = _bring(self.git, self.publisher, service.main.base, service.there, wanted, self._say)
+            notes = (*draft.notes, *outcome.notes)
+            return replace(outcome, service=service.path, notes=notes, is_removal=not draft.files)
+
+        return until_nobody_interferes(attempt, self._say)
 
 
 @dataclass(frozen=True)
@@ -84,37 +214,6 @@ Make = Callable[[Snapshot, Snapshot], CatalogChange]
 """The change for the files of the main branch, and those of the open pull request's branch (else the same)."""
 
 
-def request_service(git: Git, publisher: Publisher, answers: Answers, say: Say) -> Refused | Outcome:
-    """Plan, render, judge, push and open the pull request, or bring the open one up to date.
-
-    Names that the catalog or the settings of the forge's main branch lack are refused before the forge is asked for
-    pull requests. Raises InputError for answers that cannot be used (the file is `FORM` for a form's answers),
-    ForgeError, and ForgeUnavailableError.
-    """
-    request: Request | None = None
-
-    def attempt() -> Refused | Outcome:
-        nonlocal request
-        base = publisher.base()
-        inputs = read_planning_inputs(GitSnapshot(git, base.commit))
-        _warn_of_old_program(git, base, say)
-        if request is None:
-            request = answers(inputs)
-        check_request(request, KnownNames.of(inputs.catalog, inputs.settings), FORM)
-        branch = branch_name(inputs.template, answers_of(request))
-        check_branch_name(git, branch)
-        there = publisher.open_request(base, branch)
-        try:
-            wanted, notes = _service(git, base, there, inputs, request, branch)
-        except RefusedPlanError as error:
-            return Refused(error.plan)
-        outcome = _bring(git, publisher, base, there, wanted, say)
-        path = ServicePath(request.environment, request.service)
-        return replace(outcome, service=path, notes=(*notes, *outcome.notes))
-
-    return until_nobody_interferes(attempt, say)
-
-
 def propose(git: Git, publisher: Publisher, subject: str, make: Make, say: Say) -> Outcome:
     """Make a change of the catalog, judge it, push it and open its pull request, or bring the open one up to date.
 
@@ -128,13 +227,11 @@ def propose(git: Git, publisher: Publisher, subject: str, make: Make, say: Say) 
         there = publisher.open_request(base, branch)
         change = make(GitSnapshot(git, base.commit), GitSnapshot(git, there.tip if there else base.commit))
         title = description.title(change.title)
-
-        def describe(head: RepositoryRef, login: str) -> str:
-            return description.section(_text(change, login, head, branch), title)
-
+        files = "\n".join(f"- {code(path, 200)}" for path in sorted(change.files))
+        parts = (description.listed(change.sentences), f"Files:\n\n{files}")
+        text = Description(title, "a change of the catalog", parts)
         message = f"{title}\n\n{' '.join(change.sentences)}"
-        wanted = WantedPullRequest(branch, title, describe, None, change.files, message)
-        return _bring(git, publisher, base, there, wanted, say)
+        return _bring(git, publisher, base, there, WantedPullRequest(branch, text, None, change.files, message), say)
 
     return until_nobody_interferes(attempt, say)
 
@@ -157,65 +254,11 @@ def _bring(
     return replace(outcome, published=published, notes=published.notes)
 
 
-def _service(
-    git: Git, base: Base, there: OpenRequest | None, inputs: PlanningInputs, request: Request, branch: str
-) -> tuple[WantedPullRequest, tuple[str, ...]]:
-    """The pull request for a service, and notes on it. The service's overrides stay; its plan stays too if the answers
-    are unchanged.
+def version_at(git: Git, commit: str, path: ServicePath, branch: str) -> Version | None:
+    """A service at a commit; None if it does not exist there. `branch` names the commit in messages.
 
-    Raises InputError if the existing files cannot be read, and RefusedPlanError.
+    Raises InputError for a request that cannot be read.
     """
-    catalog, settings, template = inputs.catalog, inputs.settings, inputs.template
-    path = ServicePath(request.environment, request.service)
-    merged = _read_there(git, base.commit, path, base.branch)
-    newest = merged
-    if there is not None and there.tip != base.commit:
-        # Nobody has reviewed these overrides yet, but somebody wrote them: the reviewer of the pull request decides.
-        newest = _read_there(git, there.tip, path, there.pull.head_branch) or merged
-    notes = []
-    overrides = newest[0].overrides if newest else ()
-    request = request.model_copy(update={"overrides": overrides})
-    if overrides:
-        check_request(request, KnownNames.of(catalog, settings), REQUEST_FILE)
-        fields = ", ".join(override.field for override in overrides)
-        notes.append(f"Kept from the service's {REQUEST_FILE}: the override of {fields}.")
-    before = merged[1] if merged else None
-    planned = plan(request, catalog, settings, template.version)
-    if before is not None and before.lock.request_digest == request_digest(request):
-        if before.model_copy(update={"lock": planned.lock}) != planned:
-            notes.append(
-                "The service keeps its plan, since its answers are the same. The catalog, the settings or the planner "
-                f"changed since: `neuroscale replan {path.folder}` renews it."
-            )
-        planned = before
-    pull = pull_request_of(request, planned, template)
-    if pull.target_branch not in (None, base.branch) or branch == base.branch:
-        raise InputError.at(
-            template.where,
-            "targetBranchName",
-            f"is {pull.target_branch!a}, and the forge's main branch is {base.branch!a}",
-            "Make the two the same, and give the request's branch another name.",
-        )
-    title = description.title(pull.title)
-
-    def describe(head: RepositoryRef, login: str) -> str:
-        others = not_chosen(request, catalog, settings, planned)
-        subject = description.Subject(request, planned, before, others, merged is None)
-        return description.describe(subject, login, head, branch, title)
-
-    return WantedPullRequest(branch, title, describe, path.folder, pull.files, pull.commit_message), tuple(notes)
-
-
-def _text(change: CatalogChange, login: str, head: RepositoryRef, branch: str) -> str:
-    files = "\n".join(f"- {code(path, 200)}" for path in sorted(change.files))
-    reasons = "\n".join(f"- {prose(sentence)}" for sentence in change.sentences)
-    lead = f"{code(login, 80)} asks for a change of the catalog, from {code(f'{head.slug}:{branch}', 200)}."
-    return f"{lead}\n\n{reasons}\n\nFiles:\n\n{files}"
-
-
-def _read_there(git: Git, commit: str, path: ServicePath, branch: str) -> tuple[Request, Plan | None] | None:
-    """Request and plan of a service at a commit; None if it does not exist there. A plan that cannot be read is
-    None."""
     snapshot = GitSnapshot(git, commit)
     file = f"{path.folder}/{REQUEST_FILE}"
     data = snapshot.read(file)
@@ -232,7 +275,8 @@ def _read_there(git: Git, commit: str, path: ServicePath, branch: str) -> tuple[
         made = None if lock is None else load_plan(decode(lock, PLAN_FILE), PLAN_FILE)
     except InputError:
         made = None
-    return request, made if made is not None and made.lock.request_digest == request_digest(request) else None
+    fits = made is not None and made.lock.request_digest == request_digest(request)
+    return Version(request, made if fits else None)
 
 
 def _judge(git: Git, base: str, head: str) -> Verdict:

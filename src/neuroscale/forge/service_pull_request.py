@@ -7,7 +7,7 @@ it finds.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
@@ -24,7 +24,9 @@ from neuroscale.forge.branches import (
     same_commit,
     with_files,
 )
+from neuroscale.forge.description import Description
 from neuroscale.forge.interface import (
+    SOME_APP,
     Account,
     ForgeError,
     ForgeUnavailableError,
@@ -58,18 +60,16 @@ class OpenRequest:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A pull request's branch, title and description."""
+    """A pull request's branch and description."""
 
     branch: str
-    title: str
-    describe: Callable[[RepositoryRef, str], str]
-    """The description for a branch of that repository, asked for by the account with that login."""
+    description: Description
 
 
 @dataclass(frozen=True)
 class WantedPullRequest(Proposal):
-    """What the pull request is to bring: files by path in the repository. `folder`: it then holds these and no others
-    (None: other files stay as they are)."""
+    """What the pull request is to bring: files by path in the repository. `folder`: it then holds these and no others,
+    and without files it is removed (None: other files stay as they are)."""
 
     folder: str | None
     files: Mapping[str, str]
@@ -122,6 +122,10 @@ class Publisher:
         self._info: RepositoryInfo = forge.info()
         self.account: Account = forge.account()
 
+    @property
+    def forge(self) -> Forge:
+        return self._forge
+
     def base(self) -> Base:
         """The forge's main branch as it is now; afterwards the clone has its commit."""
         branch = self._info.default_branch
@@ -132,30 +136,43 @@ class Publisher:
             )
         return Base(branch, commit)
 
-    def open_request(self, base: Base, branch: str) -> OpenRequest | None:
-        """The open pull request from the branch of the repository, or of the account's fork.
+    def open_pulls(self, base: Base) -> list[PullRequest]:
+        """Every open pull request, from whatever repository."""
+        return self._forge.open_pulls(base.branch)
 
-        Raises InputError if the account may not push to the pull request's branch.
+    def open_request(self, base: Base, branch: str, among: Sequence[PullRequest] | None = None) -> OpenRequest | None:
+        """The open pull request from the branch of the repository, or of the account's fork. `among`: those that
+        `open_pulls` listed a moment ago (None: they are asked for).
+
+        Raises InputError if somebody else's is open.
         """
-        main, login = self._forge.repository, self.account.login
-        owners = [main.owner] if login.lower() == main.owner.lower() else [main.owner, login]
-        for owner in owners if self._info.may_push else reversed(owners):
-            pull = self._forge.find_pull(owner, branch, base.branch)
-            if pull is None:
-                continue
-            if owner == main.owner and not self._info.may_push:
+        main, login = self._forge.repository, self.account.login.lower()
+        pulls = [pull for pull in (self.open_pulls(base) if among is None else among) if pull.head_branch == branch]
+        pulls.sort(key=lambda pull: (pull.head_owner.lower() != main.owner.lower(), pull.number))
+        for pull in pulls:
+            if not self._is_own(pull):
                 raise InputError.at(
                     pull.url,
                     "",
-                    f"asks for this service already, from a branch of {main.slug} that {login} may not push to",
-                    "Have it merged or closed first, or ask its author for the change.",
+                    f"asks for a change of it already, and {pull.author or 'somebody else'} opened it",
+                    f"Have it merged or closed first, or ask its author for the change (the token is {login}'s).",
                 )
-            repository = main if owner == main.owner else self._forge.fork().ref
-            tip = self._branches.fetch(repository, branch)
-            if tip is None:
-                raise BranchMovedError(f"{pull.url} is open, but its branch {branch} is gone.")
-            return OpenRequest(pull, repository, tip)
-        return None
+        if not pulls:
+            return None
+        pull = pulls[0]
+        repository = main if pull.head_owner.lower() == main.owner.lower() else self._forge.fork().ref
+        tip = self._branches.fetch(repository, branch)
+        if tip is None:
+            raise BranchMovedError(f"{pull.url} is open, but its branch {branch} is gone.")
+        return OpenRequest(pull, repository, tip)
+
+    def _is_own(self, pull: PullRequest) -> bool:
+        """Whether the account opened a pull request, and may push to its branch."""
+        login, owner = self.account.login.lower(), pull.head_owner.lower()
+        if owner == login != self._forge.repository.owner.lower():
+            return True  # whoever opened it from the account's fork
+        by_account = pull.author.lower() in ("", login) or (login == SOME_APP and pull.author.endswith("[bot]"))
+        return by_account and owner == self._forge.repository.owner.lower() and self._info.may_push
 
     def prepare(self, base: Base, there: OpenRequest | None, wanted: WantedPullRequest) -> Prepared:
         """The commit to which the branch shall point.
@@ -199,7 +216,7 @@ class Publisher:
             now = self._forge.pull(there.pull.number)
             if now.state != "open":
                 raise BranchMovedError(f"{there.pull.url} was {now.state} meanwhile.")
-            section = wanted.describe(there.repository, now.author or self.account.login)
+            section = wanted.description.section(now.author or self.account.login, there.repository)
             pull, renewed = self._renew(now, section, wanted)
         result: Result = "updated" if prepared.is_new or renewed else "unchanged"
         notes = []
@@ -220,21 +237,24 @@ class Publisher:
             if there is not None:
                 if self._forge.find_pull(repository.owner, wanted.branch, base.branch) is not None:
                     raise BranchMovedError("A pull request was opened meanwhile.")
-                notes.append(
-                    f"The branch {wanted.branch} pointed to {there}, for which no pull request is open: replaced."
-                )
+                last = self._forge.last_pull(repository, wanted.branch, base.branch)
+                if last is None or (last.state, last.head_sha) != ("merged", there):
+                    notes.append(
+                        f"The branch {wanted.branch} pointed to {there}, for which no pull request is open: replaced."
+                    )
             self._branches.push(repository, wanted.branch, commit, there)
         with _completed_by_the_next_run(f"The branch {wanted.branch} is pushed, but its pull request is not open yet"):
-            section = wanted.describe(repository, self.account.login)
-            pull = self._forge.open_pull(wanted.title, section, repository, wanted.branch, base.branch)
+            text = wanted.description
+            section = text.section(self.account.login, repository)
+            pull = self._forge.open_pull(text.title, section, repository, wanted.branch, base.branch)
             if pull.author not in ("", self.account.login):  # an app's token does not show its account
-                section = wanted.describe(repository, pull.author)
+                section = text.section(pull.author, repository)
             pull, _ = self._renew(pull, section, wanted)
         return PullRequestOutcome("opened", pull, repository, commit, tuple(notes))
 
     def _renew(self, pull: PullRequest, section: str, wanted: Proposal) -> tuple[PullRequest, bool]:
         """The pull request with the right title and description, and whether they had to be changed."""
-        title, body = description.updated(pull, wanted.title, section)
+        title, body = description.updated(pull, wanted.description.title, section)
         if (title, body.rstrip()) == (pull.title, pull.body.replace("\r\n", "\n").rstrip()):
             return pull, False
         return self._forge.update_pull(pull.number, title, body), True

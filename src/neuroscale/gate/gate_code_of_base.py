@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from neuroscale.core.errors import ExitStatus, InputError, Problem, UntrustedError
+from neuroscale.core.errors import ExitStatus, InputError, UntrustedError
 from neuroscale.core.files import scratch_folder
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import Check, Outcome, Verdict, exit_status
@@ -122,11 +122,11 @@ def _unpack(snapshot: GitSnapshot, folder: Path) -> None:
     """
     entries = snapshot.entries(*_PARTS)
     if not any(entry.path.startswith("src/") for entry in entries):
-        raise InputError(Problem("src", "", "is not a folder", "Restore it."))
+        raise InputError.at("src", "", "is not a folder", "Restore it.")
     for entry in entries:
         content = snapshot.read(entry.path) if entry.kind in ("file", "executable") else None
         if content is None:
-            raise InputError(Problem(entry.path, "", f"is a {entry.kind}", "Replace it with a plain file."))
+            raise InputError.at(entry.path, "", f"is a {entry.kind}", "Replace it with a plain file.")
         target = folder / entry.path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)

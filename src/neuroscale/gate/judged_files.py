@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.units import MIB
 from neuroscale.gate.renderer_inputs import CHART, KUSTOMIZATIONS, Renderer, RendererInput, renderer_inputs
 from neuroscale.manifests.objects import MANIFEST_SUFFIXES
@@ -206,4 +206,4 @@ def _rendered(path: Path, files: list[SourceFile]) -> dict[str, tuple[SourceFile
 
 
 def _unusable(path: Path, message: str, fix: str) -> InputError:
-    return InputError(Problem(str(path), "", message, fix))
+    return InputError.at(str(path), "", message, fix)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
-from neuroscale.core.errors import InputError, Problem, UntrustedError
+from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.gate.judged_files import LARGEST_TEXT, GateInput, ServiceFolder, Text, group_services
 from neuroscale.repo.git import Git, GitTimeoutError
 from neuroscale.repo.layout import (
@@ -78,12 +78,12 @@ def find_change(git: Git, base: str, head: str) -> Change:
     """
     shallow, _, inside = git.text("rev-parse", "--is-shallow-repository", "--show-prefix").partition("\n")
     if shallow == "true":
-        raise InputError(
-            Problem("the repository", "", "is a shallow clone", "Fetch the whole history (git fetch --unshallow).")
+        raise InputError.at(
+            "the repository", "", "is a shallow clone", "Fetch the whole history (git fetch --unshallow)."
         )
     if inside:
         fix = "Keep the platform repository in a git repository of its own, and name its root."
-        raise InputError(Problem("the repository", "", f"is only the folder {inside} of a git repository", fix))
+        raise InputError.at("the repository", "", f"is only the folder {inside} of a git repository", fix)
     base_commit, head_commit = git.commit(base, "--base"), git.commit(head, "--head")
     tree = _merged_tree(git, base_commit, head_commit)
     # Otherwise a .gitmodules of the change could leave out its own submodules.
@@ -102,20 +102,18 @@ def _merged_tree(git: Git, base: str, head: str) -> str:
     except GitTimeoutError as error:
         told = f"does not merge into the base within {MERGED_WITHIN:g} s"
         fix = "Merge or rebase onto the base branch, so that nothing is left to merge, or split the change."
-        raise InputError(Problem("the command line", "--head", told, fix)) from error
+        raise InputError.at("the command line", "--head", told, fix) from error
     if done.returncode == 0:
         return done.stdout.decode().split("\0")[0].strip()
     if done.returncode == 1:
         fix = "Merge or rebase onto the base branch and resolve the conflicts."
-        raise InputError(Problem("the command line", "--head", "does not merge into the base without conflicts", fix))
+        raise InputError.at("the command line", "--head", "does not merge into the base without conflicts", fix)
     text = done.stderr.decode(errors="replace").strip()
-    raise InputError(
-        Problem(
-            "the command line",
-            "--head",
-            f"cannot be merged: {text}",
-            "Use revisions of one history, and git 2.38 or newer.",
-        )
+    raise InputError.at(
+        "the command line",
+        "--head",
+        f"cannot be merged: {text}",
+        "Use revisions of one history, and git 2.38 or newer.",
     )
 
 

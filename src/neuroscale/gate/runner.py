@@ -16,15 +16,17 @@ from neuroscale import __version__
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.files import scratch_folder
 from neuroscale.core.printable import plainly_counted
-from neuroscale.gate.changed_files import in_words
 from neuroscale.gate.check import GateCheck, Run, Subject, begin, in_order
 from neuroscale.gate.evaluation import GateResult
-from neuroscale.gate.judged_files import GateInput, read_paths, texts_of_files
+from neuroscale.gate.file_kinds import in_words
+from neuroscale.gate.judged_files import GateInput, ServiceFolder, read_paths, texts_of_files
 from neuroscale.gate.merged_change import Change, read_change, texts_of, touches_rendering
 from neuroscale.gate.verdict import Alterations, Check, Finding, Outcome, ServiceReport, Severity, Verdict, exit_status
 from neuroscale.manifests.objects import Manifest
 from neuroscale.planning.plan import Plan, read_plan
-from neuroscale.repo.layout import CATALOG, POLICIES
+from neuroscale.repo.layout import CATALOG, POLICIES, REQUEST_FILE, RUNTIMES
+from neuroscale.repo.snapshot import read_file
+from neuroscale.request.service_request import ChangedAnswer, changed_answers, load_request
 
 _NO_SERVER = (
     "Rules that only an API server knows (CEL rules of custom resources, quantities, port ranges): this run asked none."
@@ -52,16 +54,7 @@ def make_verdict(run: Run, not_checked: Sequence[str]) -> Verdict:
             ),
         )
     )
-    services = tuple(
-        ServiceReport(
-            environment=service.path.environment,
-            name=service.path.service,
-            change=service.change,
-            plan=run.plans.get(service.path.folder),
-            plan_before=_plan_before(change, service.path.folder, service.change),
-        )
-        for service in given.services
-    )
+    services = tuple(_report(run, service) for service in given.services)
     status = exit_status(checks)
     return Verdict(
         tool_version=__version__,
@@ -125,12 +118,38 @@ def _unseen(checks: Sequence[Check], given: GateInput) -> Iterator[str]:
         yield f"{plainly_counted(len(given.ignored), 'file')} without a manifest's ending: {names}."
 
 
-def _plan_before(change: Change | None, folder: str, kind: str) -> Plan | None:
-    """The plan at base, to show what differs; None if the base has no readable plan."""
-    if change is not None and kind != "added":
+def _report(run: Run, service: ServiceFolder) -> ServiceReport:
+    """What a change does to a service; what the base has of it, and is not readable, is left out."""
+    # Imported late: Kyverno begins its work before planning is imported.
+    from neuroscale.planning.rollout import accelerator_quota
+    from neuroscale.rendering.service_folder import SERVICE_FILE, same_pods
+
+    folder, change = service.path.folder, run.change
+    made = run.plans.get(folder)
+    quota = accelerator_quota(made, run.platform.catalog) if made is not None and run.platform is not None else None
+    plan_before: Plan | None = None
+    answers: tuple[ChangedAnswer, ...] = ()
+    same: bool | None = None
+    if change is not None and service.change != "added":
+        after = run.given.snapshot
         with suppress(InputError):
-            return read_plan(change.before, folder)
-    return None
+            plan_before = read_plan(change.before, folder)
+        with suppress(InputError):
+            old, new = (read_file(one, f"{folder}/{REQUEST_FILE}", load_request) for one in (change.before, after))
+            answers = changed_answers(old, new) if old and new else ()
+        same = same_pods(*(one.read(f"{folder}/{SERVICE_FILE}") for one in (change.before, after)))
+        # KServe merges the pods of a service with its runtime.
+        same = False if same and change.touches(RUNTIMES) else same
+    return ServiceReport(
+        environment=service.path.environment,
+        name=service.path.service,
+        change=service.change,
+        plan=made,
+        plan_before=plan_before,
+        answers=answers,
+        same_pods=same,
+        quota=quota,
+    )
 
 
 def _headline(
@@ -192,7 +211,7 @@ def gate_change(change: Change, today: date, *, server: bool = False, strict: bo
 
 _CHECKS = {
     "files": "files:FilesCheck",
-    "change": "altered:AlteredCheck",
+    "change": "change_notices:ChangeCheck",
     "effects": "effects:EffectsCheck",
     "effects-fit": "fit.check:RenderedAnewFitCheck",
     "policy": "policy:PolicyCheck",
@@ -209,7 +228,7 @@ _CHECKS = {
     "fit-of-head": "fit.check:ChangedFactsFitCheck",
     "platform": "platform_files:PlatformFilesCheck",
     "production": "production:ProductionCheck",
-    "cost": "cost_rules:CostCheck",
+    "cost": "cost:CostCheck",
 }
 """The checks and their classes, in the order in which they begin, if none has to wait for what it needs.
 

@@ -11,6 +11,7 @@ from neuroscale.core.errors import ExitStatus
 from neuroscale.core.frozen import Frozen
 from neuroscale.costs.bill import CostChange
 from neuroscale.planning.plan import Plan
+from neuroscale.request.service_request import ChangedAnswer
 
 SCHEMA_VERSION = 1
 CHANGE_CHECK = "change"
@@ -148,13 +149,20 @@ class Alterations(Frozen):
 
 
 class ServiceReport(Frozen):
-    """A service that the change touches. `plan` is None if it has no readable plan (or was removed)."""
+    """A service that the change touches. `plan` is None if it has no readable plan (or was removed).
+
+    `answers`: what the change asks for otherwise. `same_pods`: whether its pods stay as they are (None: not known).
+    `quota`: the most accelerators of the plan's resource that the team's quota in Git holds (None: not known).
+    """
 
     environment: str
     name: str
     change: Literal["added", "changed", "removed", "checked"]
     plan: Plan | None = None
     plan_before: Plan | None = None
+    answers: tuple[ChangedAnswer, ...] = ()
+    same_pods: bool | None = None
+    quota: int | None = None
 
 
 class Verdict(Frozen):

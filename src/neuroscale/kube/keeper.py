@@ -2,7 +2,7 @@
 
 A program of its own, `python -I keeper.py FOLDER`, with nothing but the standard library. It reads from its standard
 input one line of JSON for each process to start (`name`, `argv`, `environment`) and ends everything when that input
-ends, however its parent ended: the system's signal on a parent's death follows a thread, not a process. If this
+ends, however its parent ended. The system's signal on a parent's death follows a thread, not a process. If this
 program is killed, that signal ends its processes. If a process ends by itself, this program prints one line of JSON,
 ends the others, and leaves their logs until its input ends.
 """

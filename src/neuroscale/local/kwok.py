@@ -89,7 +89,7 @@ NAME: Final = "kwok"
 PORTS = (NAME,)
 
 # Upstream's stages: a node becomes and stays ready; a pod becomes ready, completes and is removed.
-_STAGES = (
+STAGES = (
     "node/fast/node-initialize.yaml",
     "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
     "pod/fast/pod-ready.yaml",
@@ -160,7 +160,7 @@ class Kwok:
             argv=(
                 str(plane.program(NAME)),
                 f"--kubeconfig={plane.kubeconfig_of(NAME)}",
-                *(f"--config={stages / stage}" for stage in _STAGES),
+                *(f"--config={stages / stage}" for stage in STAGES),
                 f"--config={self.ready_again}",
                 f"--manage-nodes-with-annotation-selector={MANAGED}=fake",
                 f"--node-ip={LOOPBACK}",

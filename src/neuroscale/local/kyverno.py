@@ -27,8 +27,7 @@ from neuroscale.local.control_plane import CONTROLLER_MANAGER, cluster, control_
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import PASSABLE, LocalError, State, read_json
 from neuroscale.local.upstream import add_service_account, copy_tool, definitions, namespace
-from neuroscale.policies.policy_set import PolicySet, load_policy_set
-from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.policies.policy_set import PolicySet
 
 NAME: Final = "kyverno-controller"
 NAMESPACE = "kyverno"
@@ -298,18 +297,6 @@ _TRIED: Object = {
     "metadata": {"name": "neuroscale-readiness", "namespace": "default"},
     "spec": {"maxReplicas": 1, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "none"}},
 }
-
-
-def apply_policies(found: Cluster, root: Path, *, within: float = 60.0) -> PolicySet:
-    """Apply a repository's policies to the cluster, and wait until each refuses its tripwire with its own message.
-
-    `root`: the repository; `within`: seconds. Raises UntrustedError for policies that cannot be used, KubernetesError
-    and LocalError.
-    """
-    policy_set = load_policy_set(FolderSnapshot(root))
-    apply_all(found, [policy.value for policy in policy_set.policies])
-    await_policies(found, policy_set, within)
-    return policy_set
 
 
 def await_policies(found: Cluster, policy_set: PolicySet, within: float = 60.0) -> None:

@@ -97,12 +97,10 @@ class Manifest:
 def read_manifests(data: bytes, file: str, service: ServicePath | None = None) -> list[Manifest]:
     """Every object in a file; a List is expanded. Raises InputError naming file, field and line."""
     if len(data) > LARGEST_FILE:
-        raise InputError(
-            Problem(file, "", f"has {len(data)} bytes", f"Keep a manifest file below {LARGEST_FILE} bytes.")
-        )
+        raise InputError.at(file, "", f"has {len(data)} bytes", f"Keep a manifest file below {LARGEST_FILE} bytes.")
     if LEFT_OUT in data:
         what, fix = f"holds {LEFT_OUT.decode()!r}", "Remove it: Argo CD leaves out a file that holds it anywhere."
-        raise InputError(Problem(file, "", what, fix, data.count(b"\n", 0, data.index(LEFT_OUT)) + 1))
+        raise InputError.at(file, "", what, fix, data.count(b"\n", 0, data.index(LEFT_OUT)) + 1)
     text = decode(data, file)
     if file.endswith(".json"):
         documents = [_json_document(text, file)]
@@ -138,14 +136,14 @@ def _check_lines(text: str, file: str) -> None:
     ):
         if found := pattern.search(text):
             line = text.count("\n", 0, found.start()) + 1
-            raise InputError(Problem(file, "", f"{found[0]!r} {message}", fix, line))
+            raise InputError.at(file, "", f"{found[0]!r} {message}", fix, line)
 
 
 def _expand(
     value: Any, document: Document, prefix: tuple[str | int, ...], file: str, service: ServicePath | None
 ) -> list[Manifest]:
     def problem(field: str, message: str, fix: str, *path: str | int) -> InputError:
-        return InputError(Problem(file, field, message, fix, document.line(*prefix, *path)))
+        return InputError.at(file, field, message, fix, document.line(*prefix, *path))
 
     if not isinstance(value, dict):
         raise problem("", "is not a Kubernetes object", "Write a mapping with apiVersion and kind.")
@@ -209,31 +207,29 @@ def _json_document(text: str, file: str) -> Document:
         mapping: dict[str, Any] = {}
         for key, value in items:
             if key in mapping:
-                raise InputError(Problem(file, key, f"the key {key!r} stands twice", "Keep one of the two."))
+                raise InputError.at(file, key, f"the key {key!r} stands twice", "Keep one of the two.")
             mapping[key] = value
         return mapping
 
     def whole(digits: str) -> int:
         # Python refuses to convert thousands of digits.
         if len(digits) > 17 or abs(int(digits)) > LARGEST_INTEGER:
-            raise InputError(
-                Problem(file, "", f"{digits[:20]} is too large for JSON numbers", "Quote it if it is text.")
-            )
+            raise InputError.at(file, "", f"{digits[:20]} is too large for JSON numbers", "Quote it if it is text.")
         return int(digits)
 
     def refuse(constant: str) -> None:
-        raise InputError(Problem(file, "", f"{constant} is not a JSON number", "Write a finite number."))
+        raise InputError.at(file, "", f"{constant} is not a JSON number", "Write a finite number.")
 
     try:
         value = json.loads(text, object_pairs_hook=pairs, parse_constant=refuse, parse_int=whole)
         flow(value)  # refuses a lone surrogate, which JSON can spell and no cluster stores
         return Document(value, {(): 1})
     except json.JSONDecodeError as error:
-        raise InputError(
-            Problem(file, "", f"not valid JSON: {error.msg}", "Correct the syntax at that line.", error.lineno)
+        raise InputError.at(
+            file, "", f"not valid JSON: {error.msg}", "Correct the syntax at that line.", error.lineno
         ) from error
     except (RecursionError, ValueError) as error:
-        raise InputError(Problem(file, "", f"not usable JSON: {error}", "Write plain, flat JSON.")) from error
+        raise InputError.at(file, "", f"not usable JSON: {error}", "Write plain, flat JSON.") from error
 
 
 def tripwire(api_version: str, kind: str, metadata: Mapping[str, Any] | None = None, **fields: Any) -> Manifest:

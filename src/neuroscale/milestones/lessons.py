@@ -26,10 +26,18 @@ from neuroscale.local.model_server import ModelServer
 FOLDER = "milestones"
 STAGES = "stages"
 """Beside the lessons: the six stages from a fork to production."""
+_NO_LESSONS = (STAGES, "lesson_tools", "__pycache__")
+"""Folders beside the lessons; the programs of lessons import `lesson_tools`."""
 Part = Literal["before", "after"]
 PARTS: tuple[Part, ...] = get_args(Part)
 PAGES: dict[Part, str] = {"before": "BEFORE.md", "after": "AFTER.md"}
 
+HOLDS, FALSE = "✔ ", "✘ NOT SO: "
+"""A program begins a line with one of these for each claim, if it is true or false."""
+REFUTED = 4
+"""Exit status of a program with a false claim. Python uses 1 for its own errors, and a shell 126 and more."""
+STATE_VARIABLE = "NEUROSCALE_MILESTONES_STATE"
+"""The environment variable in which a program finds the state folder of the local platform."""
 PLATFORM = "platform"
 """A lesson needs the local platform."""
 VLLM = "vllm"
@@ -102,16 +110,16 @@ class Lesson:
 
 
 def find_lessons(root: Path) -> list[Lesson]:
-    """Every lesson of a platform repository, by name; the stages are no lessons.
+    """Every lesson of a platform repository, by name.
 
     Raises InputError for a folder that lacks one of its four files, a page without a title, an unknown need, and a
     missing or unknown kind of evidence.
     """
     folder = root / FOLDER
     folders = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
-    names = sorted(path.name for path in folders if path.name != STAGES)
+    names = sorted(path.name for path in folders if path.name not in _NO_LESSONS)
     if not names:
-        raise InputError(Problem(str(folder), "", "holds no lesson", "Name a complete clone with --repository."))
+        raise InputError.at(str(folder), "", "holds no lesson", "Name a complete clone with --repository.")
     problems: list[Problem] = []
     lessons = [_read(folder / name, problems) for name in names]
     if problems:
@@ -125,13 +133,13 @@ def choose(lessons: Sequence[Lesson], wanted: Sequence[str], *, without_platform
     for name in wanted:
         if name not in known:
             message = "is not a lesson"
-            raise InputError(Problem("the command line", name, message, f"Write one of {', '.join(sorted(known))}."))
+            raise InputError.at("the command line", name, message, f"Write one of {', '.join(sorted(known))}.")
     chosen = [lesson for lesson in lessons if not wanted or lesson.name in wanted]
     if without_platform:
         chosen = [lesson for lesson in chosen if not lesson.needs_platform]
     if not chosen:
         message = "leaves no lesson: what you name needs the platform"
-        raise InputError(Problem("the command line", "--without-platform", message, "Leave the option out."))
+        raise InputError.at("the command line", "--without-platform", message, "Leave the option out.")
     return chosen
 
 
@@ -169,8 +177,8 @@ _END = "<!-- end of output -->"
 
 def pasted(lesson: Lesson, part: Part) -> str | None:
     """The output that a page holds, or None if the page has no place for it."""
-    found = _block(part).search(lesson.page(part).read_text(encoding="utf-8"))
-    return None if found is None else found["text"]
+    block = _block(part).search(lesson.page(part).read_text(encoding="utf-8"))
+    return None if block is None else block["text"]
 
 
 def as_pasted(output: str) -> str:

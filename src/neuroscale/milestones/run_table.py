@@ -9,7 +9,7 @@ from datetime import date
 
 from neuroscale.core.printable import counted
 from neuroscale.milestones.lessons import PAGES, Evidence, Lesson, Part
-from neuroscale.milestones.running import Outcome, State
+from neuroscale.milestones.running import LessonRun, State
 
 PAGE = "README.md"
 _START, _END = "<!-- the last run of each lesson -->", "<!-- end of the last run -->"
@@ -47,41 +47,43 @@ def word(lesson: Lesson, part: Part, state: State) -> str:
 
 def rows(page: str) -> dict[str, Row]:
     """The rows of the page by the lesson's name; those of lessons that never ran are left out."""
-    found = _BLOCK.search(page)
-    parts = _ROW.finditer(found[0]) if found else ()
+    block = _BLOCK.search(page)
+    parts = _ROW.finditer(block[0]) if block else ()
     return {
-        one["name"]: Row(
-            one["name"], one["before"], one["after"], float(one["seconds"]), date.fromisoformat(one["day"])
+        row["name"]: Row(
+            row["name"], row["before"], row["after"], float(row["seconds"]), date.fromisoformat(row["day"])
         )
-        for one in parts
+        for row in parts
     }
 
 
-def renewed(page: str, lessons: Sequence[Lesson], outcomes: Iterable[Outcome], today: date) -> str:
+def renewed(page: str, lessons: Sequence[Lesson], outcomes: Iterable[LessonRun], today: date) -> str:
     """The page with a row for each of `lessons`: from `outcomes`, and as before for a lesson that was not run.
 
     Raises ValueError if the page does not have exactly one place for the table.
     """
     known = rows(page)
-    for one in outcomes:
-        if one.green or one.red:
-            before, after = (word(one.lesson, part, ending.state) for part, ending in one.endings.items())
-            known[one.lesson.name] = Row(one.lesson.name, before, after, one.seconds, today)
+    for run in outcomes:
+        if run.green or run.red:
+            before, after = (word(run.lesson, part, ending.state) for part, ending in run.endings.items())
+            known[run.lesson.name] = Row(run.lesson.name, before, after, run.seconds, today)
     parts = []
     for title, chosen in (
-        ("Without a platform", [one for one in lessons if not one.needs_platform]),
-        ("On the local platform, whose start is not counted", [one for one in lessons if one.needs_platform]),
+        ("Without a platform", [lesson for lesson in lessons if not lesson.needs_platform]),
+        ("On the local platform, whose start is not counted", [lesson for lesson in lessons if lesson.needs_platform]),
     ):
         if chosen:
-            ran = [known[one.name] for one in chosen if one.name in known]
+            ran = [known[lesson.name] for lesson in chosen if lesson.name in known]
             total = sum(row.seconds for row in ran)
             number = counted(len(chosen), "lesson")
-            told = (
+            summary = (
                 f"{title}: {number}, {total:.0f} s."
                 if len(ran) == len(chosen)
                 else f"{title}: {len(ran)} of {number} ran."
             )
-            parts.append("\n".join([told, "", *_HEAD, *(_line(one, known.get(one.name)) for one in chosen)]))
+            parts.append(
+                "\n".join([summary, "", *_HEAD, *(_line(lesson, known.get(lesson.name)) for lesson in chosen)])
+            )
     block = "\n\n".join([_START, *parts, _END])
     new, places = _BLOCK.subn(lambda _: block, page)
     if places != 1:

@@ -18,8 +18,7 @@ from pathlib import Path
 
 from neuroscale.core.errors import ExitStatus, NeuroscaleError
 from neuroscale.milestones.lesson_platform import lesson_platform
-from neuroscale.milestones.lessons import PARTS, VLLM, Lesson, Part
-from neuroscale.milestones.program import FALSE, HOLDS, REFUTED, STATE_VARIABLE
+from neuroscale.milestones.lessons import FALSE, HOLDS, PARTS, REFUTED, STATE_VARIABLE, VLLM, Lesson, Part
 from neuroscale.repo.layout import LOCAL_STATE, MILESTONES_STATE
 
 SECONDS = 180.0
@@ -52,7 +51,7 @@ class Ending:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LessonRun:
     """The results of both programs of a lesson."""
 
     lesson: Lesson
@@ -78,7 +77,7 @@ class Outcome:
         return any(ending.state in (State.REFUTED, State.BROKEN) for ending in (self.before, self.after))
 
 
-def run_lesson(lesson: Lesson, *, platform: Path | None = None, seconds: float | None = None) -> Outcome:
+def run_lesson(lesson: Lesson, *, platform: Path | None = None, seconds: float | None = None) -> LessonRun:
     """Run `before`, then `after`. Run neither if a tool that the lesson needs is missing.
 
     `platform`: the state folder of the local platform, for a lesson that needs one; default: the repository's own.
@@ -88,13 +87,13 @@ def run_lesson(lesson: Lesson, *, platform: Path | None = None, seconds: float |
         return not_run(lesson, missing)
     limit = seconds or (PLATFORM_SECONDS if lesson.needs_platform or VLLM in lesson.needs else SECONDS)
     before, after = (run_part(lesson, part, limit, platform) for part in PARTS)
-    return Outcome(lesson, before, after)
+    return LessonRun(lesson, before, after)
 
 
-def not_run(lesson: Lesson, reason: str) -> Outcome:
+def not_run(lesson: Lesson, reason: str) -> LessonRun:
     """The outcome of a lesson that this machine cannot run."""
     ending = Ending(State.NOT_RUN, "", 0.0, reason)
-    return Outcome(lesson, ending, ending)
+    return LessonRun(lesson, ending, ending)
 
 
 def run_part(lesson: Lesson, part: Part, limit: float, platform: Path | None = None) -> Ending:
@@ -123,6 +122,8 @@ def _run(argv: list[str], folder: Path, limit: float, platform: Path | None) -> 
     environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
     environment.pop("FORCE_COLOR", None)
     environment.pop(STATE_VARIABLE, None)
+    # Where the program finds `lesson_tools`.
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder.parent), environment.get("PYTHONPATH"))))
     if platform is not None:
         environment[STATE_VARIABLE] = str(platform)
     process = subprocess.Popen(
@@ -162,7 +163,7 @@ _NO_START = "The local platform did not start: "
 
 def run_lessons(
     lessons: Sequence[Lesson], root: Path, begins: Callable[[int, Lesson], None], tell: Callable[[str], None]
-) -> Generator[Outcome, None, None]:
+) -> Generator[LessonRun, None, None]:
     """The outcome of each lesson of the repository `root`. Close the generator: that ends the platform it started.
 
     `begins` gets the number of each lesson, from 1, before it runs; `tell` the progress of the platform's start, and

@@ -41,7 +41,7 @@ def stored_bytes(shape: Sequence[int], copies: int, quantization: Quantization |
 
 _IN_FULL_PRECISION = ("gpt_oss",)
 """Model types whose table vLLM keeps in float32, whatever the model's dtype (model_executor/models/gpt_oss.py)."""
-_WINDOWS_APART = ("gemma3", "gemma3_text", "gemma3n", "gemma3n_text", "gemma4", "gemma4_text", "gemma4_unified_text")
+_WINDOWS_APART = ("gemma3", "gemma3_text", "gemma4", "gemma4_text", "gemma4_unified_text")
 """Model types whose windowed layers have a table of their own, with another base and without scaling."""
 _TURNED_PART = {"qwen3_next": 0.25, "qwen3_5_text": 0.25, "qwen3_5_moe_text": 0.25}
 """The default share of a head that is rotated, from the classes of these model types in transformers."""
@@ -62,7 +62,7 @@ def rotary_tables(
             rows = _rows(text, positions) if attention.ratio else positions
             found[bool(attention.ratio), rows, attention.rope_dim] = RotaryTable(rows, attention.rope_dim, True)
             continue
-        if not attention.turned:
+        if isinstance(attention, Attention) and not attention.turned:
             continue
         windowed = apart and isinstance(attention, Attention) and attention.reach == "sliding"
         rows = positions if windowed else _rows(text, positions)

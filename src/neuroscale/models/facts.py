@@ -93,8 +93,8 @@ class CacheLayers:
         return self.kind in ("latent", "indexer", *COMPRESSED)
 
 
-StateKind = Literal["mamba1", "mamba2", "gated_delta", "kimi_delta", "short_conv"]
-"""Mamba's and Mamba-2's state space, a gated delta rule (Qwen3-Next, Kimi-Linear), or a convolution alone (LFM2)."""
+StateKind = Literal["mamba2", "gated_delta"]
+"""Mamba-2's state space, or a gated delta rule (Qwen3-Next, Qwen3.5)."""
 
 
 @dataclass(frozen=True)

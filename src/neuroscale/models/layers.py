@@ -86,28 +86,6 @@ class Attention:
 
 
 @dataclass(frozen=True)
-class SharedAttention(Attention):
-    """Attention and a feed-forward block whose weights other layers use, too (Zamba2): only the adapters of rank
-    `adapter` and the matrix behind the block belong to the layer. `mlp_width`: the width of the feed-forward block."""
-
-    adapter: int = 0
-    adapts_attention: bool = False
-    mlp_width: int = 0
-
-    def weights(self, out: Weights, at: str, hidden: int) -> None:
-        """Add the layer's own weights below `at`, such as `model.layers.0.`."""
-        queries = self.heads * self.head_dim
-        for name in ("q", "k", "v") if self.adapts_attention else ():
-            adapter = f"{at}{self.block}.linear_{name}_adapter_list.0"
-            out.linear(f"{adapter}.0", "attention", (queries, self.adapter), "split")
-            out.linear(f"{adapter}.1", "attention", (self.adapter, queries), "split")
-        adapter = f"{at}shared_transformer.feed_forward.gate_up_proj_adapter_list.0"
-        out.linear(f"{adapter}.0", "dense_mlp", (hidden, self.adapter), "split")
-        out.linear(f"{adapter}.1", "dense_mlp", (self.adapter, 2 * self.mlp_width), "split")
-        out.linear(f"{at}linear", "dense_mlp", (hidden, hidden), "replicated")
-
-
-@dataclass(frozen=True)
 class Indexer:
     """Scores earlier tokens with `heads` small heads of `head_dim` values, so that attention reads the best `chosen`
     alone. Each rank has the whole of it."""
@@ -143,7 +121,6 @@ class LatentAttention:
     # Chooses the tokens that the layer reads; without one, the layer reads all tokens, or those that an earlier layer's
     # indexer chose.
     indexer: Indexer | None = None
-    turned: bool = True  # false if queries and keys get no rotary embedding
 
     def weights(self, out: Weights, at: str, hidden: int) -> None:
         """Add them below `at`, such as `model.layers.0.`."""

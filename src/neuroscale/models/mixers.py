@@ -158,21 +158,19 @@ class GatedDelta:
 
 @dataclass(frozen=True)
 class Mamba2:
-    """Mamba-2: `heads` matrices of `head_dim` x `state` values; the heads of each of `groups` share inputs and outputs.
-    `inner`: values of a token inside the block. `bias`: the two matrices have biases; `conv_bias`: the convolution has
-    one. `norm`: the output has a norm. `dtype`: as in `StateLayers`."""
+    """Mamba-2: `heads` matrices of `head_dim` x `state_size` values."""
 
-    inner: int
+    inner: int  # values of a token inside the block
     heads: int
     head_dim: int
     state_size: int
-    groups: int
+    groups: int  # the heads of each share inputs and outputs
     kernel: int
-    conv_bias: bool = True
-    bias: bool = False
-    norm: bool = True
+    conv_bias: bool = True  # the convolution has a bias
+    bias: bool = False  # the two matrices have biases
+    norm: bool = True  # the output has a norm
     block: str = "mamba"
-    dtype: Dtype | None = None
+    dtype: Dtype | None = None  # as in `StateLayers`
 
     def weights(self, out: Weights, at: str, hidden: int) -> None:
         """Add them below `at`, such as `model.layers.0.`."""
@@ -199,102 +197,4 @@ class Mamba2:
         return StateLayers("mamba2", 1, *size, self.inner, self.kernel, *groups, self.dtype)
 
 
-@dataclass(frozen=True)
-class Mamba1:
-    """Mamba: `inner` rows of `state` values."""
-
-    inner: int
-    state_size: int
-    rank: int  # the rank of the projection that makes the time steps
-    kernel: int
-    conv_bias: bool = True
-    bias: bool = False
-    norms: bool = False  # that projection and the two inputs have norms. vLLM does not quantise any of its matrices
-    block: str = "mamba"
-
-    def weights(self, out: Weights, at: str, hidden: int) -> None:
-        """Add them below `at`, such as `model.layers.0.`."""
-        at = f"{at}{self.block}."
-        made = self.rank + 2 * self.state_size
-        out.linear(f"{at}in_proj", "recurrent", (hidden, 2 * self.inner), "split", bias=self.bias, convert=False)
-        out.add(f"{at}conv1d.weight", "recurrent", (self.inner, 1, self.kernel), "split")
-        if self.conv_bias:
-            out.add(f"{at}conv1d.bias", "recurrent", (self.inner,), "split")
-        out.linear(f"{at}x_proj", "recurrent", (self.inner, made), "split", convert=False)
-        out.linear(f"{at}dt_proj", "recurrent", (self.rank, self.inner), "split", bias=True, convert=False)
-        out.add(f"{at}A_log", "recurrent", (self.inner, self.state_size), "split", full_precision=True)
-        out.add(f"{at}D", "recurrent", (self.inner,), "split")
-        out.linear(
-            f"{at}out_proj",
-            "recurrent",
-            (self.inner, hidden),
-            "split",
-            bias=self.bias,
-            bias_sharding="replicated",
-            convert=False,
-        )
-        if self.norms:
-            for name, width in (("dt", self.rank), ("b", self.state_size), ("c", self.state_size)):
-                out.add(f"{at}{name}_layernorm.weight", "norm", (width,))
-
-    def state(self) -> StateLayers:
-        """The state of this layer."""
-        return StateLayers("mamba1", 1, self.inner, 1, self.state_size, self.inner, self.kernel)
-
-
-@dataclass(frozen=True)
-class ShortConv:
-    """A gated convolution of `channels` values over `kernel` tokens, without any other state (LFM2)."""
-
-    channels: int
-    kernel: int
-    bias: bool = False
-
-    def weights(self, out: Weights, at: str, hidden: int) -> None:
-        """Add them below `at`, such as `model.layers.0.`."""
-        at = f"{at}conv."
-        out.linear(f"{at}in_proj", "recurrent", (hidden, 3 * self.channels), "split", bias=self.bias)
-        out.add(f"{at}conv.weight", "recurrent", (self.channels, 1, self.kernel), "split")
-        if self.bias:
-            out.add(f"{at}conv.bias", "recurrent", (self.channels,), "split")
-        out.linear(
-            f"{at}out_proj", "recurrent", (self.channels, hidden), "split", bias=self.bias, bias_sharding="replicated"
-        )
-
-    def state(self) -> StateLayers:
-        """The state of this layer."""
-        return StateLayers("short_conv", 1, 0, 0, 0, self.channels, self.kernel)
-
-
-@dataclass(frozen=True)
-class KimiDelta:
-    """Kimi delta attention: `heads` matrices of `head_dim` x `head_dim` values, which vLLM keeps in float32."""
-
-    heads: int
-    head_dim: int
-    kernel: int
-
-    def weights(self, out: Weights, at: str, hidden: int) -> None:
-        """Add them below `at`, such as `model.layers.0.`."""
-        at, values = f"{at}self_attn.", self.heads * self.head_dim
-        for name in ("q", "k", "v"):
-            out.linear(f"{at}{name}_proj", "recurrent", (hidden, values), "split")
-            out.add(f"{at}{name}_conv1d.weight", "recurrent", (values, 1, self.kernel), "split", full_precision=True)
-        out.linear(f"{at}b_proj", "recurrent", (hidden, self.heads), "split")
-        for name in ("f", "g"):
-            out.linear(f"{at}{name}_a_proj", "recurrent", (hidden, self.head_dim), "replicated")
-            out.linear(f"{at}{name}_b_proj", "recurrent", (self.head_dim, values), "split")
-        out.add(f"{at}A_log", "recurrent", (self.heads,), "split", full_precision=True)
-        out.add(f"{at}dt_bias", "recurrent", (values,), "split", full_precision=True)
-        out.add(f"{at}o_norm.weight", "norm", (self.head_dim,))
-        out.linear(f"{at}o_proj", "recurrent", (values, hidden), "split")
-
-    def state(self) -> StateLayers:
-        """The state of this layer."""
-        channels = 3 * self.heads * self.head_dim
-        return StateLayers(
-            "kimi_delta", 1, self.heads, self.head_dim, self.head_dim, channels, self.kernel, dtype="float32"
-        )
-
-
-Mixer = GatedDelta | KimiDelta | Mamba1 | Mamba2 | ShortConv
+Mixer = GatedDelta | Mamba2

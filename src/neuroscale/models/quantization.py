@@ -9,20 +9,83 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from fnmatch import fnmatchcase
 from typing import Literal
 
 from neuroscale.models.config_keys import Keys
 from neuroscale.models.facts import Quantization
-from neuroscale.models.module_patterns import WILD, Patterns
-from neuroscale.models.weights import Weight
+from neuroscale.models.weights import Weight, without_prefix
 
 _MOST_PATTERNS = 100_000
 _NUMBER = re.compile(r"[0-9]|\\d")
-_Naming = tuple[int | str, ...]
-"""A list of patterns, and the parts of a pattern in it, with an empty one for the number of a layer."""
+_OF_LAYER = re.compile(r"((?:.*\.)?layers\.)([0-9]+\*?)((?:\..*)?)")
+"""A pattern that names one layer: what stands before and behind its number."""
+
+
+_PREFIXES = ("model.language_model.", "language_model.model.", "language_model.", "backbone.", "model.")
+_FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+_LONGEST_PATTERN = 300
+_REPEATED_GROUP = re.compile(r"\)\s*[*+{]")
+_WILD = re.compile(r"[*?\[]")  # a letter that makes a pattern match several names
+
+
+def _core(name: str) -> str:
+    """A name without the prefixes that the towers of a model put before it."""
+    return without_prefix(name, _PREFIXES)
+
+
+class Patterns:
+    """Names of modules as the lists in configs write them: whole, in part, with `*`, or `re:` and an expression. A
+    pattern matches whole parts of a name (between dots), whatever the towers' prefixes are."""
+
+    def __init__(self, c: Keys, key: str, patterns: Iterable[str]) -> None:
+        self.all = tuple(patterns)
+        self._exact: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+        self._wild: list[str] = []
+        self._beginnings: set[str] = set()
+        self._expressions: list[re.Pattern[str]] = []
+        for pattern in self.all:
+            self._add(c, key, pattern)
+        self._lengths = {len(start) for start in self._beginnings}
+
+    def _add(self, c: Keys, key: str, pattern: str) -> None:
+        if len(pattern) > _LONGEST_PATTERN:
+            raise c.problem(key, f"a pattern has more than {_LONGEST_PATTERN} characters")
+        if pattern.startswith("re:"):
+            if _REPEATED_GROUP.search(pattern):  # its search could take exponential time
+                raise c.problem(key, f"the expression {pattern!r} repeats a group, which is not read here")
+            try:
+                self._expressions.append(re.compile(pattern[3:]))
+            except (re.error, OverflowError) as error:
+                raise c.problem(key, f"{pattern!r} is not a regular expression: {error}") from error
+        elif pattern.endswith("*") and not _WILD.search(pattern[:-1]):
+            self._beginnings.add(_core(pattern)[:-1])  # most patterns look like this, and a file may have hundreds
+        elif "*" in pattern:
+            self._wild.append(_core(pattern))
+        else:
+            parts = tuple(_core(pattern).removesuffix(".weight").split("."))
+            for last in _FUSED.get(parts[-1], (parts[-1],)):
+                self._exact[last].append((*parts[:-1], last))
+
+    def match(self, module: str) -> bool:
+        """Whether a pattern names the module, such as `model.layers.0.mlp.gate`, or a module that contains it."""
+        core = _core(module)
+        parts = tuple(core.split("."))
+        for length in range(1, len(parts) + 1):
+            for wanted in self._exact.get(parts[length - 1], ()):
+                if parts[max(0, length - len(wanted)) : length] == wanted:
+                    return True
+        rests = [core, *(core[at + 1 :] for at, letter in enumerate(core) if letter == ".")]
+        if any(rest[:length] in self._beginnings for length in self._lengths for rest in rests):
+            return True
+        if any(fnmatchcase(core, wild) or fnmatchcase(core, f"*.{wild}") for wild in self._wild):
+            return True
+        if self._expressions:
+            spellings = [core, *(prefix + core for prefix in _PREFIXES)]
+            return any(expression.match(name) for expression in self._expressions for name in spellings)
+        return False
 
 
 @dataclass(frozen=True)
@@ -48,34 +111,24 @@ class Scheme:
     facts: Quantization | None = None  # the quantisation of most of the weights
 
     def groups(self, numbers: Sequence[int]) -> list[list[int]]:
-        """The numbers of similar layers in groups, of which each pattern names all layers or none. Patterns name a
-        layer by a part of their own (`layers.3.mlp`) or by a last part (`layers.3*`: 3 and 30 to 39). After any other
-        pattern with digits, such as an expression, each layer is a group of its own."""
-        if self._naming is None:
-            return [[number] for number in numbers]
-        found: dict[frozenset[_Naming], list[int]] = {}
-        for number in numbers:
-            beginnings = [f"{number}"[:length] for length in range(1, len(f"{number}") + 1)]
-            texts = (f"{number}", *(f"{beginning}*" for beginning in beginnings))
-            found.setdefault(frozenset(one for text in texts for one in self._naming.get(text, ())), []).append(number)
-        return list(found.values())
-
-    @cached_property
-    def _naming(self) -> Mapping[str, list[_Naming]] | None:
-        """By number, or a beginning of numbers and a star, the patterns with it as a part; None if it is not known."""
-        found: dict[str, list[_Naming]] = defaultdict(list)
-        lists = [self.ignored, *(rule.targets for rule in self.rules if rule.targets)]
-        for which, names in enumerate(lists):
+        """The numbers of similar layers in groups, of which each pattern names all layers or none. A pattern names a
+        layer by a part of its own (`layers.3.mlp`) or by a last part (`layers.3*`: 3 and 30 to 39). After any other
+        pattern with digits, each layer is a group."""
+        naming: dict[str, set[tuple[int, str, str]]] = defaultdict(set)
+        for which, names in enumerate((self.ignored, *(rule.targets for rule in self.rules if rule.targets))):
             for pattern in filter(_NUMBER.search, names.all):
-                if pattern.startswith("re:"):
-                    return None
-                parts = pattern.split(".")
-                for at, part in enumerate(parts):
-                    if part.isdecimal() or (part[-1:] == "*" and part[:-1].isdecimal() and at == len(parts) - 1):
-                        found[part].append((which, *parts[:at], "", *parts[at + 1 :]))
-                    elif _NUMBER.search(part) and WILD.search(part):
-                        return None
-        return found
+                named = _OF_LAYER.fullmatch(pattern)
+                if named is None or pattern.startswith("re:"):
+                    return [[number] for number in numbers]
+                naming[named[2]].add((which, named[1], named[3]))
+        groups: dict[frozenset[tuple[int, str, str]], list[int]] = defaultdict(list)
+        for number in numbers:
+            text = f"{number}"
+            names_it = (
+                naming[spelled] for spelled in (text, *(f"{text[:length]}*" for length in range(1, len(text) + 1)))
+            )
+            groups[frozenset().union(*names_it)].append(number)
+        return list(groups.values())
 
     def of(self, weight: Weight) -> Quantization | None:
         """The quantisation of a weight; None if it keeps the model's dtype."""

@@ -67,7 +67,7 @@ def of_architecture(name: str) -> str | None:
 
 
 _OWN_TEXT = (
-    *("gemma3", "gemma3n", "gemma4", "gemma4_unified", "glm4v", "glm4v_moe", "llama4", "qwen2_5_vl"),
+    *("gemma3", "gemma4", "gemma4_unified", "glm4v", "glm4v_moe", "llama4", "qwen2_5_vl"),
     *("qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "qwen3_vl_moe"),
 )
 TEXT_TYPES = {
@@ -82,17 +82,17 @@ TEXT_TYPES = {
 _WITH_STATES = frozenset(
     FAMILIES[model_type]
     for model_type in (
-        *("falcon_h1", "falcon_mamba", "kimi_linear", "mamba", "mamba2"),
-        *("granitemoehybrid", "jamba", "lfm2", "lfm2_moe", "nemotron_h"),
-        *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next", "zamba2"),
+        *("falcon_h1", "granitemoehybrid", "mamba2", "nemotron_h"),
+        *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
     )
 )
 """Families with rules for layers that keep a state."""
 _HYBRID_TYPES = frozenset(
     {
-        *("bailing_hybrid", "bailing_moe_linear", "bamba", "jet_nemotron", "kimi_k3", "minimax"),
-        *("minimax_text_01", "olmo_hybrid", "plamo2", "recurrent_gemma", "rwkv", "rwkv5", "rwkv6", "rwkv7"),
-        *("zamba",),
+        *("bailing_hybrid", "bailing_moe_linear", "bamba", "falcon_mamba", "jamba", "jet_nemotron", "kimi_k3"),
+        *("kimi_linear", "lfm2", "lfm2_moe"),
+        *("mamba", "minimax", "minimax_text_01", "olmo_hybrid", "plamo2", "recurrent_gemma"),
+        *("rwkv", "rwkv5", "rwkv6", "rwkv7", "zamba", "zamba2"),
     }
 )
 _HYBRID_KEYS = (
@@ -100,7 +100,9 @@ _HYBRID_KEYS = (
     *("layers_block_type", "linear_attn_config", "linear_conv_kernel_dim", "linear_key_head_dim"),
     *("mamba_d_state", "mamba_num_heads", "mamba_ssm_dtype", "ssm_state_size", "state_size", "time_step_rank"),
 )
-_UNLIKE_ESTIMATES = frozenset({"dbrx", "dots1", "grok-1", "hunyuan_v1_moe", "qwen"})
+_UNLIKE_ESTIMATES = frozenset(
+    {"dbrx", "dots1", "falcon", "gemma3n", "gemma3n_text", "grok-1", "hunyuan_v1_moe", "qwen"}
+)
 """Model types whose keys have other meanings than Llama's, so that an estimate would be wrong by far."""
 _ENCODERS = frozenset(
     {

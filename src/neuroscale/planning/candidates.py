@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
 from typing import Literal
@@ -15,15 +15,17 @@ from neuroscale.core.printable import plainly_counted
 from neuroscale.models.facts import COMPRESSED, ModelFacts
 from neuroscale.planning import replica_memory
 from neuroscale.planning.fit.argument_defaults import BLOCK
-from neuroscale.planning.fit.confidence import Doubt
+from neuroscale.planning.fit.confidence import Doubt, doubts
 from neuroscale.planning.fit.device import device
+from neuroscale.planning.fit.engine import band_gib, too_much
+from neuroscale.planning.fit.support import unsupported
 from neuroscale.planning.fit.versions import number
-from neuroscale.planning.override_shortfalls import too_short
 from neuroscale.planning.plan import Memory, Replicas, Resources, Speed
 from neuroscale.planning.price import PodPrice, pod_price
-from neuroscale.planning.replica_memory import WeightsBasis, speed
+from neuroscale.planning.replica_memory import Server, WeightsBasis, speed
 from neuroscale.planning.vllm_flags import model_source
 from neuroscale.request.service_request import Request
+from neuroscale.vllm.engine_arguments import EngineArguments
 
 
 def batched_tokens(model: ModelEntry, accelerator: Accelerator) -> int:
@@ -120,9 +122,7 @@ class Candidate:
     accelerator: Accelerator
     count: int
     runtime: RuntimeEntry
-    kv_cache_dtype: str
-    utilization: float | None
-    batched_tokens: int
+    arguments: EngineArguments  # those that the plan writes
     memory: Memory
     band_gib: float  # how far the estimate of the free memory may be off, in GiB
     weights_basis: WeightsBasis
@@ -166,7 +166,7 @@ class Candidate:
             self.count * self.replicas.min,
             self.accelerator.name,
             self.count,
-            self.kv_cache_dtype != "auto",
+            self.arguments.kv_cache_dtype != "auto",
         )
 
     @property
@@ -182,7 +182,7 @@ def candidates(case: Case) -> list[Candidate]:
     """Every choice that the environment and the overrides leave open, cheapest first."""
     forced = case.overrides.get("accelerator")
     names = (str(forced),) if forced is not None else case.environment.accelerators
-    found = []
+    judged = []
     for name in names:
         accelerator = case.catalog.accelerators[name].on(case.environment.cluster)
         runtime = case.catalog.runtime(accelerator.family, case.model.facts)
@@ -193,35 +193,40 @@ def candidates(case: Case) -> list[Candidate]:
         latent = any(layers.kind in ("latent", *COMPRESSED) for layers in case.model.facts.cache)
         dtypes = ("auto",) if latent else accelerator.kv_cache_dtypes
         for kv_cache_dtype in (str(dtype),) if dtype is not None else dtypes:
-            found += [judge_candidate(case, accelerator, runtime, each, kv_cache_dtype) for each in counts]
-    return sorted(found, key=lambda candidate: candidate.rank)
+            judged += [judge_candidate(case, accelerator, runtime, each, kv_cache_dtype) for each in counts]
+    return sorted(judged, key=lambda candidate: candidate.rank)
 
 
 def judge_candidate(
     case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: int, kv_cache_dtype: str
 ) -> Candidate:
     """One candidate with its numbers and every reason against it."""
-    model, request = case.model, case.request
+    model, request, where = case.model, case.request, device(accelerator)
     forced = case.overrides.get("gpu_memory_utilization")
     utilization = forced if isinstance(forced, float) else runtime.memory_utilization
     if utilization is not None and not isinstance(forced, float):
-        utilization = min(utilization, device(accelerator).free_share)
+        utilization = min(utilization, where.free_share)
     tokens = batched_tokens(model, accelerator)
-    server = replica_memory.server(
-        case.facts,
-        accelerator,
-        runtime,
-        count=count,
-        kv_cache_dtype=kv_cache_dtype,
+    arguments = EngineArguments(
+        model=case.facts.name,
+        tensor_parallel_size=count,
+        enable_expert_parallel=case.facts.experts > 0 and count > 1,
         max_model_len=case.max_model_len,
-        batched_tokens=tokens,
-        utilization=utilization,
+        max_num_batched_tokens=tokens,
+        gpu_memory_utilization=utilization,
+        kv_cache_dtype=kv_cache_dtype,
+        enforce_eager="--enforce-eager" in runtime.args,
     )
+    server = Server(case.facts, where, arguments, runtime.version, whole_gib=runtime.family == "cpu")
     forced_sequences = case.overrides.get("max_num_seqs")
     most = forced_sequences if isinstance(forced_sequences, int) else None
     ceiling = MOST_SEQUENCES if most is None else most
+    rank = server.rank(1 if most is None else most)
     failures = _unsupported(case, accelerator, runtime, count)
-    failures += [Failure("support", sentence) for sentence in server.unsupported(most)]
+    failures += [Failure("support", sentence) for sentence in unsupported(rank)]
+    if rank.pool is None:
+        sentence = f"The layers of {case.facts.name} keep caches that vLLM cannot put into one."
+        failures.append(Failure("support", sentence))
 
     typical = case.typical_len
     capacity = _largest(lambda requests: server.fits(requests, most), ceiling)
@@ -229,10 +234,12 @@ def judge_candidate(
     replicas = _replicas(case, usual)
     held = max(1, min(usual, math.ceil(request.concurrent_users / replicas.min)))
     at_once = held if most is None else most
-    needed = server.memory(held, at_once, typical)
+    needed, rank = server.memory(held, at_once, typical), server.rank(at_once)
+    band = band_gib(rank)
     if capacity == 0:
-        close = replica_memory.close(accelerator, needed, server.band_gib(at_once))
-        failures.append(_too_small(case, accelerator, count, needed, held, server.beyond(held, at_once), close))
+        close = replica_memory.close(accelerator, needed, band)
+        beyond = [lack.sentence for lack in too_much(rank)]
+        failures.append(_too_small(case, accelerator, count, needed, held, beyond, close))
     elif replicas.min > case.environment.max_replicas:
         sentence = (
             f"Serving {plainly_counted(request.concurrent_users, 'user')} at once takes "
@@ -256,13 +263,11 @@ def judge_candidate(
         accelerator=accelerator,
         count=count,
         runtime=runtime,
-        kv_cache_dtype=kv_cache_dtype,
-        utilization=utilization,
-        batched_tokens=tokens,
+        arguments=replace(arguments, max_num_seqs=at_once),
         memory=needed,
-        band_gib=server.band_gib(at_once),
+        band_gib=band,
         weights_basis=replica_memory.weights(model).basis,
-        doubts=server.doubts,
+        doubts=doubts(rank),
         sequences=at_once,
         held=held,
         capacity=capacity,
@@ -349,7 +354,7 @@ def _unsupported(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, co
         )
     longest = facts.max_position_embeddings
     if "max_model_len" in case.overrides and case.max_model_len < case.asked_tokens:
-        context.append(too_short(case.max_model_len, case.asked_tokens, case.wanted_model_len, longest))
+        context.append(_too_short(case.max_model_len, case.asked_tokens, case.wanted_model_len, longest))
     if (needed := max(case.max_model_len, case.asked_tokens)) > longest:
         context.append(
             f"A request may be {needed} tokens long (prompt, answer and chat template); {model.name} reads at most "
@@ -372,3 +377,11 @@ def _too_small(
         f"= {total:.2f} GiB on each accelerator, and {needed.usable:.2f} GiB are usable ({total - needed.usable:.2f} "
         f"GiB short).{close}",
     )
+
+
+def _too_short(overridden: int, asked: int, wanted: int, longest: int) -> str:
+    """Why a plan with an overridden context is refused. All are tokens: the context, the longest prompt and answer,
+    these with the chat template, and the most that the model reads."""
+    fix = f"override it with at least {min(wanted, longest)}, or remove it" if asked <= longest else "remove it"
+    told = f"The override of max_model_len is {overridden}, and prompt and answer of the form may have {asked} tokens"
+    return f"{told}: {fix}."

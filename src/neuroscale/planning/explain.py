@@ -12,6 +12,7 @@ from neuroscale.planning.fit.confidence import UNMEASURED, confidence_of, unknow
 from neuroscale.planning.fit.device import device
 from neuroscale.planning.fit.result import Confidence
 from neuroscale.planning.plan import AppliedOverride
+from neuroscale.planning.rollout import reason_of, rollout_of
 from neuroscale.planning.startup import reasons_of, startup_of
 from neuroscale.planning.vllm_flags import architecture
 
@@ -206,6 +207,10 @@ def _choice(case: Case, choice: Choice) -> str:
     return f"{case.model.name} is {what}; it runs on {chosen.label}{price}, {why}."
 
 
+MEMORY_SENTENCE = "On each accelerator, of "
+"""How the sentence on a plan's memory begins."""
+
+
 def _memory(case: Case, chosen: Candidate) -> str:
     memory, states = chosen.memory, sum(state.layers for state in case.model.facts.states)
     kept = f" In the KV cache are the states of {states} layers, which do not grow with a request." if states else ""
@@ -217,7 +222,7 @@ def _memory(case: Case, chosen: Candidate) -> str:
     if device(chosen.accelerator).family in UNMEASURED:
         off = "how far that is off is not known"
     return (
-        f"On each accelerator, of {memory.usable:.2f} GiB usable: weights {memory.weights:.2f} GiB, overhead "
+        f"{MEMORY_SENTENCE}{memory.usable:.2f} GiB usable: weights {memory.weights:.2f} GiB, overhead "
         f"{memory.overhead:.2f} GiB, KV cache of {held} {memory.kv_cache:.2f} GiB, free {memory.free:.2f} GiB ({off})."
         f"{kept}"
     )
@@ -264,14 +269,16 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
             f"The context is {case.max_model_len} tokens: prompt {request.longest_prompt_tokens}, answer "
             f"{request.longest_answer_tokens}, and room for the chat template."
         )
-    if chosen.kv_cache_dtype == "fp8":
+    if chosen.arguments.kv_cache_dtype == "fp8":
         sentences.append(
             "The KV cache is kept in 8 bits (fp8), which makes this choice cheaper than any with 16 bits; scales are "
             "uncalibrated, so check the answers' quality."
             if "kv_cache_dtype" not in case.overrides
             else "The KV cache is kept in 8 bits (fp8); scales are uncalibrated, so check the answers' quality."
         )
-    sentences += reasons_of(startup_of(case, chosen))
+    start = startup_of(case, chosen)
+    sentences += reasons_of(start)
+    sentences.append(reason_of(case, rollout_of(case, replicas.min, chosen.count, start), replicas.min, chosen.label))
     pace = chosen.speed
     if pace.ttft_seconds is not None and pace.decode_tokens_per_second is not None:
         sentences.append(

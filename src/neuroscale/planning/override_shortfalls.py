@@ -9,15 +9,22 @@ from neuroscale.catalog import Catalog
 from neuroscale.catalog.settings import FEWEST_IN_PRODUCTION, Settings
 from neuroscale.core.printable import plainly_counted
 from neuroscale.planning.plan import AppliedOverride, Plan
+from neuroscale.planning.rollout import quota_shortage
 from neuroscale.request.service_request import Request
 
 
 def unmet_demands(plan: Plan, catalog: Catalog, settings: Settings) -> tuple[str, ...]:
-    """Sentences on the rules that block a merge and that planning can see: a model without a revision, one replica.
-    They are no part of the plan, which holds whatever the rules are. The gate's production check judges the files."""
-    if plan.verdict == "refused" or plan.environment not in settings.production.environments:
+    """Sentences on the rules that block a merge and that planning can see: a model without a revision, one replica, a
+    quota that never holds the pods. They are no part of the plan, which holds whatever the rules are. The gate's drift
+    and production checks judge the files."""
+    if plan.verdict == "refused":
         return ()
-    return tuple(_unmet(plan, catalog, settings))
+    team = catalog.teams.get(plan.tenancy.team)
+    short = quota_shortage(plan, team.quota) if team else None
+    quota = (f"The gate refuses it, since {short.told}. {short.fix}",) if short else ()
+    if plan.environment not in settings.production.environments:
+        return quota
+    return (*quota, *_unmet(plan, catalog, settings))
 
 
 def _unmet(plan: Plan, catalog: Catalog, settings: Settings) -> Iterator[str]:
@@ -38,37 +45,49 @@ _NUMBER = re.compile(r"[0-9]{1,7}")
 
 
 def shortfalls(
-    request: Request, applied: Sequence[AppliedOverride], *, max_model_len: int, replicas: int, each: int
+    request: Request,
+    applied: Sequence[AppliedOverride],
+    *,
+    max_model_len: int,
+    replicas: int,
+    each: int,
+    gap_minutes: int = 0,
 ) -> tuple[str, ...]:
     """Clauses on users who wait, on requests that vLLM refuses, and on availability; none without overrides. `replicas`
-    run, and `each` of them computes so many requests at once. A plan with a shortfall works, and is tight."""
+    run, and `each` of them computes so many requests at once; nothing answers for `gap_minutes` of a change. A plan
+    with a shortfall works, and is tight."""
     if not applied:
         return ()
-    found = []
+    clauses = []
     if waiting := max(0, request.concurrent_users - replicas * each):
-        found.append(
+        clauses.append(
             f"{replicas} x {plainly_counted(each, 'user')} is less than the {request.concurrent_users} asked for, by "
             f"the overrides: {waiting} of them wait in the queue at the busiest time"
         )
     # A plan that somebody wrote by hand may say anything here; the drift check compares it with the planner's.
-    texts = (one.planned for one in applied if one.field == "max_model_len")
+    texts = (override.planned for override in applied if override.field == "max_model_len")
     planned = next((int(text) for text in texts if _NUMBER.fullmatch(text)), 0)
     if max_model_len < planned:
-        found.append(
+        clauses.append(
             f"the context of {max_model_len} tokens is shorter than the {planned} that the longest prompt, the longest "
             "answer and the chat template need: vLLM refuses such requests"
         )
     if request.availability == "high" and replicas < 2:
-        found.append("the form asks for high availability, and one replica answers nothing while its node drains")
-    return tuple(found)
+        clauses.append("the form asks for high availability, and one replica answers nothing while its node drains")
+    if request.availability == "high" and gap_minutes:
+        clauses.append(
+            f"the form asks for high availability, and nothing answers for about {gap_minutes} min of each change, by "
+            "the override of rollout"
+        )
+    return tuple(clauses)
 
 
 def too_short(overridden: int, asked: int, wanted: int, longest: int) -> str:
     """Why a plan with an overridden context is refused. All are tokens: the context, the longest prompt and answer,
     these with the chat template, and the most that the model reads."""
     fix = f"override it with at least {min(wanted, longest)}, or remove it" if asked <= longest else "remove it"
-    told = f"The override of max_model_len is {overridden}, and prompt and answer of the form may have {asked} tokens"
-    return f"{told}: {fix}."
+    clause = f"The override of max_model_len is {overridden}, and prompt and answer of the form may have {asked} tokens"
+    return f"{clause}: {fix}."
 
 
 def shortfalls_of(request: Request, plan: Plan) -> tuple[str, ...]:
@@ -76,4 +95,11 @@ def shortfalls_of(request: Request, plan: Plan) -> tuple[str, ...]:
     if plan.verdict == "refused":
         return ()
     each = plan.typical.max_concurrency if plan.typical else plan.max_concurrency
-    return shortfalls(request, plan.overrides, max_model_len=plan.max_model_len, replicas=plan.replicas.min, each=each)
+    return shortfalls(
+        request,
+        plan.overrides,
+        max_model_len=plan.max_model_len,
+        replicas=plan.replicas.min,
+        each=each,
+        gap_minutes=plan.rollout.gap_minutes if plan.rollout else 0,
+    )

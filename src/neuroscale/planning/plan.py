@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Literal
 
+from neuroscale.catalog.settings import RolloutKind
 from neuroscale.core.frozen import Frozen
 from neuroscale.core.validation import Money, parse
 from neuroscale.core.yaml_io import dump
@@ -53,6 +54,19 @@ class Startup(Frozen):
     probe_budget_seconds: int  # how long the startup probe waits at least
     # Every service had this value before plans had the field.
     termination_grace_seconds: int = 120  # how long a pod that must end may still write the answers that it has begun
+
+
+class Rollout(Frozen):
+    """How a change of the pods reaches the replicas that run, one pod at a time: `surge` starts a new pod before an old
+    one ends, `replace` ends an old one first and so needs no free accelerator. Minutes are about as long as planned."""
+
+    kind: RolloutKind
+    availability: Literal["standard", "high"]  # the form's answer
+    max_surge: int  # pods more than the replicas meanwhile
+    max_unavailable: int  # pods fewer that answer meanwhile
+    extra_accelerators: int  # that must be free beside those of the running replicas
+    minutes: int  # until every replica is of the new version
+    gap_minutes: int  # in which nothing answers: 0 unless the only replica is replaced
 
 
 class Cost(Frozen):
@@ -175,6 +189,7 @@ class Plan(Frozen):
     environment_variables: dict[str, str]
     needs_hugging_face_token: bool
     startup: Startup
+    rollout: Rollout | None = None  # None in a plan of planner 2.5.0 or older: KServe's own, a quarter each way
     speed: Speed
     cost: Cost
     runtime: Runtime
@@ -204,6 +219,8 @@ def dump_plan(plan: Plan) -> str:
     if plan.typical is None:
         # Files of older plans, which lack these fields, stay as they are.
         del written["typical"]
+    if plan.rollout is None:
+        del written["rollout"]
     if not plan.runtime.read_only_root:
         del written["runtime"]["read_only_root"]
     return dump(written)

@@ -27,11 +27,12 @@ from neuroscale.planning.plan import (
     TypicalLoad,
 )
 from neuroscale.planning.price import cost
+from neuroscale.planning.rollout import rollout_of
 from neuroscale.planning.startup import drain_seconds, startup_of
 from neuroscale.request.service_request import Request
 
-PLANNER_VERSION = "2.5.0"  # raise it whenever the same request may give another plan
-TEMPLATE_VERSION = "1.4.0"
+PLANNER_VERSION = "2.6.0"  # raise it whenever the same request may give another plan
+TEMPLATE_VERSION = "1.5.0"
 
 
 _MOST = 5
@@ -227,6 +228,8 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
     choice = choose(case)
     chosen = choice.chosen
     sure = confidence(chosen)
+    start = startup_of(case, chosen)
+    rollout = rollout_of(case, chosen.replicas.min, chosen.count, start)
     applied = _applied(case)
     short = (
         shortfalls(
@@ -235,6 +238,7 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
             max_model_len=case.max_model_len,
             replicas=chosen.replicas.min,
             each=chosen.typical_capacity,
+            gap_minutes=rollout.gap_minutes,
         )
         if chosen.works
         else ()
@@ -247,7 +251,6 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
         verdict = "fits"
     others = alternatives(case, settings.environments) if not chosen.works else ()
     kv_cache = chosen.memory.kv_cache
-    start = startup_of(case, chosen)
     team = catalog.teams[request.team]
     return Plan(
         verdict=verdict,  # type: ignore[arg-type]
@@ -268,17 +271,13 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
             model,
             chosen.runtime,
             environment,
-            tensor_parallel=chosen.count,
-            max_model_len=case.max_model_len,
-            max_num_seqs=chosen.sequences,
-            batched_tokens=chosen.batched_tokens,
-            utilization=chosen.utilization,
-            kv_cache_dtype=chosen.kv_cache_dtype,
+            chosen.arguments,
             shutdown_timeout=drain_seconds(start),
         ),
         environment_variables=vllm_flags.environment_variables(model, chosen.runtime, kv_cache),
         needs_hugging_face_token=model.weights.kind == "hub" and model.weights.gated is not False,
         startup=start,
+        rollout=rollout,
         speed=chosen.speed,
         cost=cost(chosen.price, chosen.replicas),
         runtime=Runtime(
@@ -374,12 +373,14 @@ def _planned(case: Case, chosen: Candidate | None, field: str) -> str:
         return str(case.max_model_len)
     if chosen is None:
         return "nothing that works"
+    share = chosen.arguments.gpu_memory_utilization
     return {
         "accelerator": chosen.accelerator.name,
         "accelerator_count": str(chosen.count),
         "replicas.min": str(chosen.replicas.min),
         "replicas.max": str(chosen.replicas.max),
         "max_num_seqs": str(chosen.sequences),
-        "gpu_memory_utilization": "not set" if chosen.utilization is None else f"{chosen.utilization:g}",
-        "kv_cache_dtype": chosen.kv_cache_dtype,
+        "gpu_memory_utilization": "not set" if share is None else f"{share:g}",
+        "kv_cache_dtype": chosen.arguments.kv_cache_dtype,
+        "rollout": rollout_of(case, chosen.replicas.min, chosen.count, startup_of(case, chosen)).kind,
     }[field]

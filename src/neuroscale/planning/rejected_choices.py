@@ -59,7 +59,9 @@ def _of(name: str, case: Case, tried: list[Candidate]) -> AcceleratorFit:
     if not working:
         nearest = min(tried, key=lambda candidate: candidate.distance)
         return AcceleratorFit(name, 0, False, 0, case.max_model_len, nearest.failures[0].sentence)
-    best = min(working, key=lambda candidate: (candidate.count, candidate.tight, candidate.kv_cache_dtype != "auto"))
+    best = min(
+        working, key=lambda candidate: (candidate.count, candidate.tight, candidate.arguments.kv_cache_dtype != "auto")
+    )
     tight = best.tight or confidence(best) == "low"
     return AcceleratorFit(name, best.count, tight, best.capacity, case.max_model_len, "")
 

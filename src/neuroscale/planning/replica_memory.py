@@ -7,21 +7,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from neuroscale.catalog import Accelerator, Catalog, ModelEntry, RuntimeEntry
+from neuroscale.catalog import Accelerator, Catalog, ModelEntry
 from neuroscale.catalog.model_lookup import load_model
 from neuroscale.core.units import GIB
 from neuroscale.models.facts import CacheLayers, ModelFacts
 from neuroscale.planning.fit import device
-from neuroscale.planning.fit.argument_defaults import resolve
-from neuroscale.planning.fit.confidence import UNMEASURED, Doubt, doubts
+from neuroscale.planning.fit.confidence import UNMEASURED
 from neuroscale.planning.fit.device import Device
-from neuroscale.planning.fit.engine import band, cache_pool, share, too_few_states, too_much
-from neuroscale.planning.fit.kv_cache import PagesDiffer, Pool
-from neuroscale.planning.fit.overhead import Overhead, overhead
-from neuroscale.planning.fit.result import Resolved, memory_of
-from neuroscale.planning.fit.support import unsupported
-from neuroscale.planning.fit.versions import PINNED, Behaviour, behaviour
-from neuroscale.planning.fit.weights import RankWeights, rank_weights, rotary_bytes
+from neuroscale.planning.fit.engine import too_few_states, too_much
+from neuroscale.planning.fit.rank import Rank, assemble
+from neuroscale.planning.fit.result import memory_of
+from neuroscale.planning.fit.versions import PINNED
+from neuroscale.planning.fit.weights import rank_weights, rotary_bytes
 from neuroscale.planning.plan import Memory, Speed
 from neuroscale.vllm.engine_arguments import EngineArguments
 
@@ -40,97 +37,58 @@ class Server:
         """GiB of the fullest rank with the cache that `held` requests need, while `at_once` (None: the same number) are
         computed. `free` is negative if that does not fit. `typical`: tokens of each request but one, which is of full
         length (None: all are)."""
-        return memory_of(*self._need(held, at_once, typical))
+        rank = self.rank(held if at_once is None else at_once)
+        beside = sum(rank.beside.counted.values())
+        return memory_of(rank.weights.total, self._cache(rank, held, typical), beside, rank.usable)
 
     def fits(self, held: int, at_once: int | None = None, typical: int | None = None) -> bool:
         """Whether that many requests fit, exactly; `typical` as in `memory`."""
-        weights, cache, beside, usable = self._need(held, at_once, typical)
-        if self._pool is None or weights + cache + beside > usable or self.beyond(held, at_once):
+        rank = self.rank(held if at_once is None else at_once)
+        if rank.pool is None or rank.taken + self._cache(rank, held, typical) > rank.usable:
             return False
-        resolved, _ = self._computing(held, at_once)
-        return not too_few_states(resolved, self._pool, usable - weights - beside, self._does, 0.0)
+        return not too_much(rank) and not too_few_states(rank, rank.usable - rank.taken, 0.0)
 
-    def beyond(self, held: int, at_once: int | None = None) -> list[str]:
-        """The parts that do not fit outside the share that vLLM takes, each as a complete sentence."""
-        resolved, beside = self._computing(held, at_once)
-        usable = self._usable(resolved)
-        lacks = too_much(self.device, self.arguments, resolved, beside, usable, self._weights.total)
-        return [lack.told for lack in lacks]
-
-    def band_gib(self, at_once: int) -> float:
-        """How far the estimate of the memory left for the cache may be off, in GiB."""
-        resolved, beside = self._computing(at_once, None)
-        return band(self.facts, self.device, self.arguments, resolved, self._weights, beside, self.version)
-
-    @property
-    def doubts(self) -> tuple[Doubt, ...]:
-        """The reasons why these figures may be wrong."""
-        return doubts(self.facts, self.device, self.arguments, self.version)
-
-    def unsupported(self, at_once: int | None = None) -> list[str]:
-        """The reasons why vLLM would not start with these arguments with any memory, each as a complete sentence."""
-        resolved, _ = self._computing(1, at_once)
-        found = unsupported(self.facts, self.device, self.arguments, resolved)
-        if self._pool is None:
-            found.append(f"The layers of {self.facts.name} keep caches that vLLM cannot put into one.")
-        return found
-
-    def _need(self, held: int, at_once: int | None, typical: int | None) -> tuple[int, int, int, int]:
-        """The need of a rank in bytes: weights, cache and what is beside them; and the bytes that vLLM may take."""
-        resolved, beside = self._computing(held, at_once)
-        cache = 0
-        if self._pool is not None:
-            length, in_flight = resolved.max_model_len, resolved.in_flight_tokens
-            cache = self._pool.held_bytes(held, length, in_flight)
-            if typical is not None and typical < length:
-                others = self._pool.held_bytes(held - 1, typical, in_flight)
-                cache = min(cache, self._pool.held_bytes(1, length, in_flight) + others)
-            cache += self._pool.block_bytes if self._does.spare_block else 0
-        if self.whole_gib:
-            cache = math.ceil(cache / GIB) * GIB
-        return self._weights.total, cache, sum(beside.counted.values()), self._usable(resolved)
-
-    def _usable(self, resolved: Resolved) -> int:
-        return math.floor(self.device.memory_bytes * share(self.device, self.arguments, resolved))
-
-    def _computing(self, held: int, at_once: int | None) -> tuple[Resolved, Overhead]:
-        sequences = max(held if at_once is None else at_once, 1)
-        if sequences not in self._known:
-            resolved = resolve(self.facts, self.device, self.arguments, self._does, sequences)
-            beside = overhead(self.facts, self.device, self.arguments, resolved, self._does)
-            self._known[sequences] = resolved, beside
-        return self._known[sequences]
+    def rank(self, at_once: int) -> Rank:
+        """The fullest rank while `at_once` requests are computed."""
+        requests = max(at_once, 1)
+        if requests not in self._ranks:
+            self._ranks[requests] = self._any_rank.computing(requests)
+        return self._ranks[requests]
 
     @cached_property
-    def _known(self) -> dict[int, tuple[Resolved, Overhead]]:
-        """A cache of the resolved arguments and the overhead, by the number of requests that are computed."""
+    def _any_rank(self) -> Rank:
+        arguments = self.arguments
+        if arguments.gpu_memory_utilization is None:
+            # A CPU has no utilisation: vLLM may use all the memory of its pod.
+            arguments = replace(arguments, gpu_memory_utilization=1.0)
+        return assemble(self.facts, self.device, arguments, self.version)
+
+    @cached_property
+    def _ranks(self) -> dict[int, Rank]:
+        """A cache of the ranks by the number of requests that are computed."""
         return {}
 
-    @cached_property
-    def _does(self) -> Behaviour:
-        return behaviour(self.version)
-
-    @cached_property
-    def _weights(self) -> RankWeights:
-        return rank_weights(self.facts, self.arguments)
-
-    @cached_property
-    def _pool(self) -> Pool | None:
-        resolved, _ = self._computing(1, None)
-        try:
-            return cache_pool(self.facts, self.arguments, resolved, self._does)
-        except PagesDiffer:
-            return None
+    def _cache(self, rank: Rank, held: int, typical: int | None) -> int:
+        """The bytes of the cache that `held` requests need."""
+        if rank.pool is None:
+            return 0
+        length, in_flight = rank.resolved.max_model_len, rank.resolved.in_flight_tokens
+        cache = rank.pool.held_bytes(held, length, in_flight)
+        if typical is not None and typical < length:
+            others = rank.pool.held_bytes(held - 1, typical, in_flight)
+            cache = min(cache, rank.pool.held_bytes(1, length, in_flight) + others)
+        cache += rank.pool.block_bytes if rank.does.spare_block else 0
+        return math.ceil(cache / GIB) * GIB if self.whole_gib else cache
 
 
 def measured(facts: ModelFacts, gib: float, *, loaded: bool) -> ModelFacts:
     """The facts with weights of `gib` in all: the size of the files or, if `loaded`, the size that vLLM reports on one
     accelerator."""
-    told = sum(size for group, size in facts.weight_bytes.items() if group != "mtp")
+    counted = sum(size for group, size in facts.weight_bytes.items() if group != "mtp")
     wanted = gib * GIB - (rotary_bytes(facts, EngineArguments()) if loaded else 0)
     if loaded:
-        told = rank_weights(facts, EngineArguments()).total - rotary_bytes(facts, EngineArguments())
-    by_group = {group: round(size * wanted / told) for group, size in facts.weight_bytes.items()}
+        counted = rank_weights(facts, EngineArguments()).total - rotary_bytes(facts, EngineArguments())
+    by_group = {group: round(size * wanted / counted) for group, size in facts.weight_bytes.items()}
     return replace(facts, weight_bytes=by_group, basis="headers", parts_missing=False)
 
 
@@ -193,32 +151,6 @@ def served_facts(model: ModelEntry) -> ModelFacts:
     size = weights(model)
     facts = replace(model.facts, multimodal=model.serving.multimodal)
     return facts if size.basis == "config" else measured(facts, size.gib, loaded=size.basis == "measured")
-
-
-def server(
-    facts: ModelFacts,
-    accelerator: Accelerator,
-    runtime: RuntimeEntry,
-    *,
-    count: int,
-    kv_cache_dtype: str,
-    max_model_len: int,
-    batched_tokens: int,
-    utilization: float | None,
-) -> Server:
-    """One replica on `count` accelerators, with the arguments that planning/vllm_flags.py writes."""
-    arguments = EngineArguments(
-        model=facts.name,
-        tensor_parallel_size=count,
-        enable_expert_parallel=facts.experts > 0 and count > 1,
-        max_model_len=max_model_len,
-        max_num_batched_tokens=batched_tokens,
-        # A CPU has no utilisation: vLLM may use all the memory of its pod.
-        gpu_memory_utilization=1.0 if utilization is None else utilization,
-        kv_cache_dtype=kv_cache_dtype,
-        enforce_eager="--enforce-eager" in runtime.args,
-    )
-    return Server(facts, device(accelerator), arguments, runtime.version, whole_gib=runtime.family == "cpu")
 
 
 def close(accelerator: Accelerator, needed: Memory, band_gib: float) -> str:

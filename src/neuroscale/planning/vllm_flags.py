@@ -6,6 +6,7 @@ from neuroscale.catalog import ModelEntry, RuntimeEntry
 from neuroscale.catalog.settings import Environment
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.plan import Architecture
+from neuroscale.vllm.engine_arguments import EngineArguments
 
 
 def architecture(facts: ModelFacts) -> Architecture:
@@ -43,13 +44,8 @@ def vllm_args(
     model: ModelEntry,
     runtime: RuntimeEntry,
     environment: Environment,
+    arguments: EngineArguments,
     *,
-    tensor_parallel: int,
-    max_model_len: int,
-    max_num_seqs: int,
-    batched_tokens: int,
-    utilization: float | None,
-    kv_cache_dtype: str,
     shutdown_timeout: int,
 ) -> tuple[str, ...]:
     """The arguments of `vllm serve`, in a fixed order. `shutdown_timeout`: seconds that vLLM gets for unfinished
@@ -60,17 +56,17 @@ def vllm_args(
     if model.weights.kind == "hub" and model.weights.revision:
         args.append(f"--revision={model.weights.revision}")
     args += [
-        f"--tensor-parallel-size={tensor_parallel}",
-        f"--max-model-len={max_model_len}",
-        f"--max-num-seqs={max_num_seqs}",
-        f"--max-num-batched-tokens={batched_tokens}",
+        f"--tensor-parallel-size={arguments.tensor_parallel_size}",
+        f"--max-model-len={arguments.max_model_len}",
+        f"--max-num-seqs={arguments.max_num_seqs}",
+        f"--max-num-batched-tokens={arguments.max_num_batched_tokens}",
         f"--shutdown-timeout={shutdown_timeout}",
     ]
-    if utilization is not None:
-        args.append(f"--gpu-memory-utilization={utilization:g}")
-    if kv_cache_dtype != "auto":
-        args.append(f"--kv-cache-dtype={kv_cache_dtype}")
-    if model.facts.experts and tensor_parallel > 1:
+    if arguments.gpu_memory_utilization is not None:
+        args.append(f"--gpu-memory-utilization={arguments.gpu_memory_utilization:g}")
+    if arguments.kv_cache_dtype != "auto":
+        args.append(f"--kv-cache-dtype={arguments.kv_cache_dtype}")
+    if arguments.enable_expert_parallel:
         args.append("--enable-expert-parallel")
     if model.serving.tool_call_parser:
         args += ["--enable-auto-tool-choice", f"--tool-call-parser={model.serving.tool_call_parser}"]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.schemas import Kind
 from neuroscale.core.validation import suggest
 from neuroscale.core.yaml_io import dump, read_documents, scalar
@@ -50,10 +50,8 @@ def new_policy(
     chosen = []
     for kind in dict.fromkeys(names):
         if kind not in examples:
-            raise InputError(
-                Problem(
-                    "the command line", "--kind", f"{kind!r} is not a kind in policies' tests", suggest(kind, examples)
-                )
+            raise InputError.at(
+                "the command line", "--kind", f"{kind!r} is not a kind in policies' tests", suggest(kind, examples)
             )
         chosen.append(examples[kind])
     folder = f"{POLICIES}/{name}"
@@ -70,13 +68,11 @@ def new_policy(
 
 def _check_name(policies: PolicySet, name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise InputError(
-            Problem("the command line", "NAME", f"{name!r} is not a name", "Use a-z, 0-9 and dashes, such as no-debug.")
+        raise InputError.at(
+            "the command line", "NAME", f"{name!r} is not a name", "Use a-z, 0-9 and dashes, such as no-debug."
         )
     if any(policy.name == name for policy in policies.policies) or name == "exceptions":
-        raise InputError(
-            Problem("the command line", "NAME", f"{POLICIES}/{name} is there already", "Choose another name.")
-        )
+        raise InputError.at("the command line", "NAME", f"{POLICIES}/{name} is there already", "Choose another name.")
 
 
 def _examples(snapshot: Snapshot, policies: PolicySet) -> dict[str, dict[str, Any]]:
@@ -98,7 +94,7 @@ def _shared_variables(snapshot: Snapshot, last: str | None) -> str:
     blocks = shared_blocks(snapshot)
     if last not in blocks:
         message = f"{last!r} is not a block of shared text"
-        raise InputError(Problem("the command line", "--shared", message, suggest(last, blocks)))
+        raise InputError.at("the command line", "--shared", message, suggest(last, blocks))
     return "  variables:\n" + "".join(list(blocks.values())[: list(blocks).index(last) + 1])
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from neuroscale.core.errors import InputError, Problem, UntrustedError
+from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest, read_manifests
 from neuroscale.repo.layout import EXCEPTIONS, POLICIES
@@ -135,29 +135,29 @@ def _load(snapshot: Snapshot) -> PolicySet:
         if parts[-1] == POLICY_FILE and (len(parts) != 3 or parts[1] == "exceptions"):
             # Argo CD applies every file with that name below the folder.
             fix = f"Only {POLICIES}/NAME/{POLICY_FILE} is judged and tested: use another name, or another place."
-            raise InputError(Problem(entry.path, "", "would reach the cluster, but is not a policy", fix))
+            raise InputError.at(entry.path, "", "would reach the cluster, but is not a policy", fix)
         if entry.path.startswith(f"{EXCEPTIONS}/"):
             if entry.path.endswith(".md"):
                 continue
             if entry.kind != "file" or not entry.path.endswith(".yaml"):
-                raise InputError(Problem(entry.path, "", "is not an exception file", "Keep only NAME.yaml files here."))
+                raise InputError.at(entry.path, "", "is not an exception file", "Keep only NAME.yaml files here.")
             exceptions.append(_exception(read_text(snapshot, entry.path), entry.path))
         elif len(parts) >= 3:
             if entry.kind not in ("file", "executable"):
-                raise InputError(Problem(entry.path, "", f"is a {entry.kind}", "Keep regular files only."))
+                raise InputError.at(entry.path, "", f"is a {entry.kind}", "Keep regular files only.")
             folders.setdefault(parts[1], set()).add("/".join(parts[2:]))
         elif entry.kind != "file" or entry.path not in (TRIPWIRES, SHARED_TEXT, f"{POLICIES}/README.md"):
             fix = f"Write a policy as {POLICIES}/NAME/policy.yaml: nothing reads policies elsewhere."
-            raise InputError(Problem(entry.path, "", "is not the folder of a policy", fix))
+            raise InputError.at(entry.path, "", "is not the folder of a policy", fix)
     policies = []
     for name, files in sorted(folders.items()):
         if POLICY_FILE not in files:
-            raise InputError(
-                Problem(f"{POLICIES}/{name}/{POLICY_FILE}", "", "is missing", "Every policy folder has one: add it.")
+            raise InputError.at(
+                f"{POLICIES}/{name}/{POLICY_FILE}", "", "is missing", "Every policy folder has one: add it."
             )
         policies.append(_policy(snapshot, name))
     if not policies:
-        raise InputError(Problem(POLICIES, "", "holds no policy", "Restore the policies: nothing would be judged."))
+        raise InputError.at(POLICIES, "", "holds no policy", "Restore the policies: nothing would be judged.")
     return PolicySet(tuple(policies), _tripwires(snapshot), tuple(exceptions))
 
 
@@ -166,11 +166,11 @@ def _policy(snapshot: Snapshot, name: str) -> Policy:
     # Read it as a manifest: Argo CD applies it like a service's manifest.
     manifests = read_manifests(read_text(snapshot, file).encode(), file)
     if len(manifests) != 1 or manifests[0].prefix:
-        raise InputError(Problem(file, "", "is not exactly one object", "Write one policy, and nothing else."))
+        raise InputError.at(file, "", "is not exactly one object", "Write one policy, and nothing else.")
     document, value = manifests[0].document, manifests[0].value
 
     def wrong(field: str, message: str, fix: str) -> InputError:
-        return InputError(Problem(file, field, message, fix, document.line(*field.split("."))))
+        return InputError.at(file, field, message, fix, document.line(*field.split(".")))
 
     if (value.get("apiVersion"), value.get("kind")) != ("policies.kyverno.io/v1", "ValidatingPolicy"):
         raise wrong("kind", "is not a policies.kyverno.io/v1 ValidatingPolicy", "Write the policy in that form.")
@@ -249,16 +249,14 @@ def _tripwires(snapshot: Snapshot) -> tuple[Manifest, ...]:
     for manifest in manifests:
         if names.count(manifest.name) > 1:
             fix = "Give each known-bad object a name of its own: answers are told apart by it."
-            raise InputError(Problem(TRIPWIRES, "metadata.name", f"{manifest.name} is there twice", fix))
+            raise InputError.at(TRIPWIRES, "metadata.name", f"{manifest.name} is there twice", fix)
         if not manifest.name.startswith(TRIPWIRE_PREFIX):
-            raise InputError(
-                Problem(
-                    TRIPWIRES,
-                    "metadata.name",
-                    f"{manifest.name!r} is not a reserved name",
-                    f"Start the name with {TRIPWIRE_PREFIX}.",
-                    manifest.line("metadata", "name"),
-                )
+            raise InputError.at(
+                TRIPWIRES,
+                "metadata.name",
+                f"{manifest.name!r} is not a reserved name",
+                f"Start the name with {TRIPWIRE_PREFIX}.",
+                manifest.line("metadata", "name"),
             )
     return tuple(manifests)
 
@@ -269,16 +267,16 @@ def _exception(text: str, file: str) -> PolicyException:
     names = ("policy", "kind", "namespace", "name", "reason", "approved_by", "expires")
     for key in sorted(set(value) ^ {"schema_version", *names}):
         message = "is not a field of an exception" if key in value else "is missing"
-        raise InputError(Problem(file, key, message, f"Write schema_version, {', '.join(names)}.", document.line(key)))
+        raise InputError.at(file, key, message, f"Write schema_version, {', '.join(names)}.", document.line(key))
     for key in names:
         if not isinstance(value[key], str) or not value[key].strip():
-            raise InputError(Problem(file, key, "is not text", "Write it as quoted text.", document.line(key)))
+            raise InputError.at(file, key, "is not text", "Write it as quoted text.", document.line(key))
     if value["schema_version"] != 1:
-        raise InputError(Problem(file, "schema_version", "is not 1", "Write 1.", document.line("schema_version")))
+        raise InputError.at(file, "schema_version", "is not 1", "Write 1.", document.line("schema_version"))
     try:
         expires = date.fromisoformat(value["expires"])
     except ValueError as error:
-        raise InputError(
-            Problem(file, "expires", "is not a date", 'Write a day such as "2027-01-31".', document.line("expires"))
+        raise InputError.at(
+            file, "expires", "is not a date", 'Write a day such as "2027-01-31".', document.line("expires")
         ) from error
     return PolicyException(file=file, expires=expires, **{key: value[key] for key in names[:-1]})

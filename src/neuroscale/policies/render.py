@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError
 from neuroscale.core.validation import suggest
 from neuroscale.core.yaml_io import dump, read_mapping
 from neuroscale.manifests.objects import read_manifests
@@ -30,7 +30,7 @@ def shared_blocks(snapshot: Snapshot) -> dict[str, str]:
     variables = read_mapping(text, SHARED_TEXT).value.get("variables") or ()
     if list(blocks) != [one.get("name") for one in variables if isinstance(one, dict)] or not blocks:
         fix = "Write `# -- shared: NAME --` before each variable, and `# -- end shared: NAME --` behind it."
-        raise InputError(Problem(SHARED_TEXT, "variables", "are not one in each marked block", fix))
+        raise InputError.at(SHARED_TEXT, "variables", "are not one in each marked block", fix)
     return blocks
 
 
@@ -41,7 +41,7 @@ def rendered_policy(snapshot: Snapshot, policy: Policy, blocks: Mapping[str, str
     """
 
     def wrong(message: str, fix: str) -> InputError:
-        return InputError(Problem(policy.file, "spec.variables", message, fix))
+        return InputError.at(policy.file, "spec.variables", message, fix)
 
     text = read_text(snapshot, policy.file)
     marked = _MARK.findall(text)

@@ -12,14 +12,16 @@ from pathlib import Path
 
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.files import write_public
+from neuroscale.core.validation import part
+from neuroscale.core.yaml_io import decode, read_mapping
 from neuroscale.planning.plan import Plan
 from neuroscale.rendering.scaffolder import interpreter, plan_step
 from neuroscale.rendering.scaffolder.interpreter import RenderedPullRequest
 from neuroscale.rendering.scaffolder.template import Template
-from neuroscale.repo.layout import PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, ServicePath
+from neuroscale.repo.layout import CATALOG_INFO, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, ServicePath
 from neuroscale.request.service_request import Request
 
-RENDERED_FILES = (REQUEST_FILE, PLAN_FILE, *RENDERED_KINDS)
+RENDERED_FILES = (REQUEST_FILE, PLAN_FILE, *RENDERED_KINDS, CATALOG_INFO)
 """Every file that a rendered service folder may hold."""
 
 
@@ -45,14 +47,34 @@ def pull_request_of(
     pull = interpreter.run(template, plan_step.answers_of(request), body)
     folder = ServicePath(request.environment, request.service).folder
     wanted = [f"{folder}/{name}" for name in RENDERED_FILES]
-    if sorted(pull.files) != sorted(wanted):
+    optional = f"{folder}/{CATALOG_INFO}"  # a template from before this file renders the others
+    if {*pull.files, optional} != set(wanted):
         raise InputError.at(
             template.where,
             "",
             f"renders {', '.join(sorted(pull.files))}",
             f"Let it render exactly {', '.join(RENDERED_FILES)} into {folder}.",
         )
-    return replace(pull, files={path: pull.files[path] for path in wanted})
+    return replace(pull, files={path: pull.files[path] for path in wanted if path in pull.files})
+
+
+SERVICE_FILE = next(name for name, kind in RENDERED_KINDS.items() if kind == "InferenceService")
+_NOT_OF_PODS = ("minReplicas", "maxReplicas", "deploymentStrategy")
+
+
+def same_pods(before: bytes | None, after: bytes | None) -> bool | None:
+    """Whether two files of an InferenceService make the same pods: all but their number and their rollout is equal.
+    None if one is missing or cannot be read."""
+    shown = []
+    for data in (before, after):
+        try:
+            value = read_mapping(decode(data or b"", SERVICE_FILE), SERVICE_FILE).value
+        except InputError:
+            return None
+        predictor = part(value, "spec", "predictor")
+        pods = {name: field for name, field in predictor.items() if name not in _NOT_OF_PODS}
+        shown.append({**value, "spec": {**part(value, "spec"), "predictor": pods}})
+    return bool(shown[0] == shown[1])
 
 
 def write_service(files: Mapping[str, str], root: Path) -> None:

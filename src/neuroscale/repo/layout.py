@@ -75,14 +75,15 @@ WRITTEN = (
 )
 """Names of the files and folders that set-up, workflows, tools and tests write, in any folder; git tracks none of them.
 
-A committed file of such a name would be in a place where the machinery trusts its own work: an environment that it
-runs, a link in place of the folder that a workflow writes to, compiled modules that Python prefers to their source.
+A committed file of such a name would be in a place where the machinery trusts its own work. Examples are an environment
+that it runs, a link in place of the folder that a workflow writes to, and compiled modules that Python prefers to their
+source.
 """
 PROTECTED = (*(*GATE_CODE, f"{POLICIES}/", *CLUSTER_FILES, *SERVICE_SOURCES), *(f"{BUDGETS}/", f"{SMOKE_TESTS}/"))
-"""Only an owner may merge a change of these files, by hand: gate code, workflows, policies and their exceptions, files
-that clusters get beside services, files that every service is rendered from, budgets and their exceptions, and the
-smoke tests, which run with rights in clusters and decide whether a merge is reverted. WRITTEN is protected as well, in
-every folder."""
+"""Only an owner may merge a change of these files, by hand. They are gate code, workflows, policies and their
+exceptions, files that clusters get beside services, files that every service is rendered from, budgets and their
+exceptions, and the smoke tests. These run with rights in clusters, and decide whether a merge is reverted. WRITTEN is
+protected as well, in every folder."""
 
 OWNED_FACTS = (f"{MODELS}/", f"{ACCELERATORS}/", f"{PRICES}/")
 """Facts that CODEOWNERS gives to owners of their own. On Gitea a protected file needs an administrator, and these
@@ -90,6 +91,9 @@ change every week: they are not protected there, and the top of the verdict name
 
 REQUEST_FILE = "request.yaml"
 PLAN_FILE = "plan.yaml"
+CATALOG_INFO = "catalog-info.yaml"
+"""What Backstage's catalog reads of a service: no Kubernetes object, and never applied. Folders from before this file
+existed do without it."""
 # The files of a service that reach the cluster, and the one kind that each may hold.
 RENDERED_KINDS = {
     "inferenceservice.yaml": "InferenceService",

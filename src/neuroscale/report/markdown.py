@@ -14,7 +14,7 @@ from neuroscale.core.printable import markdown_code as code
 from neuroscale.costs.bill import Range, ServiceCost
 from neuroscale.gate.verdict import Check, Finding, Outcome, ServiceReport, Verdict
 from neuroscale.planning.plan import Plan
-from neuroscale.report import altered_view, phrases, summary
+from neuroscale.report import altered_view, change_phrases, phrases, summary
 from neuroscale.report.memory_bar import memory_bar, memory_chart
 
 MARKER = "<!-- neuroscale-gate -->"  # a later run finds its comment by this line and replaces it
@@ -64,9 +64,7 @@ def markdown(verdict: Verdict) -> str:
         _alerts(verdict),
         _problems(verdict),
         _findings(verdict),
-        _effects(verdict),
-        _cost(verdict),
-        _services(verdict),
+        *_what_changes(verdict),
         _altered(verdict),
         _notices(verdict),
         _not_checked(verdict),
@@ -74,6 +72,14 @@ def markdown(verdict: Verdict) -> str:
         _notes(verdict),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _what_changes(verdict: Verdict) -> list[str]:
+    """The sections on services and money. A service that runs and changes comes first: its answers, what the merge does
+    to it, its memory, and then what that costs."""
+    sections = [_effects(verdict), _cost(verdict), _services(verdict)]
+    changed = any(change_phrases.is_change(service) for service in verdict.services)
+    return [sections[2], *sections[:2]] if changed else sections
 
 
 def _top(verdict: Verdict) -> str:
@@ -271,6 +277,8 @@ def _service(service: ServiceReport, chart_open: bool) -> str:
     if plan is None:
         lines.append("Removed." if service.change == "removed" else "It has no plan that can be read.")
         return "\n".join(lines) + "\n"
+    if changes := change_phrases.of_change(service):
+        lines += ["\n\n".join(changes), ""]
     facts = [phrases.placement(plan, code)]
     if changed := phrases.differences(service, code):
         facts.append(f"Changed: {'; '.join(changed)}")
@@ -279,14 +287,15 @@ def _service(service: ServiceReport, chart_open: bool) -> str:
     lines.append("<br>".join(facts))
     # Mails show the bar, too; where Mermaid is drawn, the chart is to scale and has an axis.
     lines.append(f"\n```text\n{memory_bar(plan.memory_gib)}\n```\n")
-    opened = " open" if chart_open else ""
-    chart = memory_chart(plan.memory_gib)
-    lines.append(f"<details{opened}><summary>Memory as a chart</summary>\n\n```mermaid\n{chart}\n```\n\n</details>\n")
+    if not change_phrases.is_change(service):
+        opened = " open" if chart_open else ""
+        chart = f"```mermaid\n{memory_chart(plan.memory_gib)}\n```"
+        lines.append(f"<details{opened}><summary>Memory as a chart</summary>\n\n{chart}\n\n</details>\n")
     if plan.verdict != "refused":
-        lines.append(f"**Price** {_price(service, plan)}")
+        lines.append(f"**Price** {change_phrases.money(service, plan)}")
     overrides = (f"- **Override** {phrases.override(override, code, prose)}" for override in plan.overrides)
     lines.append(_fitting(overrides, len(plan.overrides), _BYTES["services"] // 4, "override"))
-    lines.append(_reasons(plan))
+    lines.append(_reasons(plan, change_phrases.reasons(service, plan)))
     if plan.alternatives:
         lines += ["**What works instead**\n"]
         alternatives = (f"- {phrases.alternative(alternative, code, prose)}" for alternative in plan.alternatives)
@@ -299,20 +308,13 @@ def _service_title(service: ServiceReport) -> str:
     return f"{code(f'{service.environment}/{service.name}', 120)} {service.change}{verdict}"
 
 
-def _price(service: ServiceReport, plan: Plan) -> str:
-    known = phrases.price(plan)
-    if phrases.unpriced(service) is not None:
-        return f"{known}: the catalog has no price for {code(plan.accelerator, 80)}"
-    return known
-
-
-def _reasons(plan: Plan) -> str:
+def _reasons(plan: Plan, shown: Sequence[str]) -> str:
     """Confidence and reasons, folded; a reader needs the reasons of a refusal at once, so these stay open."""
-    reasons = (f"- {prose(reason)}" for reason in plan.reasons)
-    rows = _fitting(reasons, len(plan.reasons), _BYTES["services"] // 4, "reason")
+    reasons = (f"- {prose(reason)}" for reason in shown)
+    rows = _fitting(reasons, len(shown), _BYTES["services"] // 4, "reason")
     if plan.verdict == "refused":
         return f"\n**Why**\n\n{rows}\n" if rows else ""
-    head = f"Confidence {plan.confidence}, {counted(len(plan.reasons), 'reason')}"
+    head = f"Confidence {plan.confidence}, {counted(len(shown), 'reason')}"
     return f"\n<details><summary>{head}</summary>\n\n{rows}\n\n</details>\n" if rows else f"\n{head}\n"
 
 

@@ -29,11 +29,8 @@ _KINDS = {
     "compressor": "inputs of the next compressed token",
 }
 _STATES = {
-    "mamba1": "Mamba",
     "mamba2": "Mamba-2",
     "gated_delta": "gated delta rule",
-    "kimi_delta": "Kimi delta attention",
-    "short_conv": "short convolution",
 }
 
 

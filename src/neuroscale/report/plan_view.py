@@ -12,6 +12,7 @@ from neuroscale.planning.fit import Choice, Fit
 from neuroscale.planning.fit.messages import context_range
 from neuroscale.planning.plan import Plan
 from neuroscale.report import phrases
+from neuroscale.report.change_phrases import later_changes
 from neuroscale.report.memory_bar import memory_bar
 
 if TYPE_CHECKING:  # a plan that is not compared with a cluster needs no client
@@ -31,6 +32,8 @@ def print_plan(plan: Plan, console: Console) -> None:
     if plan.verdict != "refused":
         field(console, "Price", price(plan))
         field(console, "Startup", phrases.startup(plan.startup))
+        if later := later_changes(plan, terminal):
+            field(console, "Rollout", later)
         if speed := phrases.speed(plan.speed):
             field(console, "Speed", speed)
         field(console, "Runtime", f"{terminal(plan.runtime.name)} {terminal(plan.runtime.version)}")

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from neuroscale.core.printable import counted, terminal
-from neuroscale.costs.change import Priced
+from neuroscale.costs.difference import Priced
 from neuroscale.report import phrases
 from neuroscale.report.plan_view import line
 

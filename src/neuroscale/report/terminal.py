@@ -12,7 +12,7 @@ from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import counted, lines, terminal
 from neuroscale.costs.bill import CostChange, Range
 from neuroscale.gate.verdict import Alterations, Check, Effects, Finding, Outcome, ServiceReport, Verdict
-from neuroscale.report import altered_view, phrases, summary
+from neuroscale.report import altered_view, change_phrases, phrases, summary
 from neuroscale.report.plan_view import (
     field,
     line,
@@ -188,6 +188,12 @@ def _print_services(verdict: Verdict, console: Console) -> None:
 def _print_service(service: ServiceReport, console: Console) -> None:
     line(console, _service_title(service), 2)
     if (plan := service.plan) is not None:
+        if (before := service.plan_before) is not None and change_phrases.is_change(service):
+            asked = change_phrases.answers(service.answers, terminal)
+            field(console, "Asked for", "; ".join(asked) or "the same as before")
+            if plan.verdict != "refused":
+                told = change_phrases.rollout(before, plan, terminal, same_pods=service.same_pods, quota=service.quota)
+                field(console, "The merge", told)
         print_placement(plan, console)
         if changed := phrases.differences(service, terminal):
             field(console, "Changed", "; ".join(changed))

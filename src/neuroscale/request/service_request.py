@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_
 from pydantic_core import PydanticCustomError
 
 from neuroscale.catalog import Catalog
-from neuroscale.catalog.settings import Settings
+from neuroscale.catalog.settings import RolloutKind, Settings
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.frozen import Frozen
 from neuroscale.core.validation import from_document, parse, shorten, suggest, wrong
@@ -87,6 +87,7 @@ _OVERRIDES: Mapping[str, tuple[str, TypeAdapter[Any]]] = MappingProxyType(
             TypeAdapter(Annotated[float, Field(ge=0.5, le=0.95)]),
         ),
         "kv_cache_dtype": ("auto or fp8", TypeAdapter(Literal["auto", "fp8"])),
+        "rollout": ("surge or replace", TypeAdapter(RolloutKind)),
     }
 )
 OVERRIDE_FIELDS = tuple(_OVERRIDES)
@@ -187,6 +188,29 @@ class Request(Frozen):
                 "Raise replicas.max or lower replicas.min.",
             )
         return overrides
+
+
+class ChangedAnswer(Frozen):
+    """An answer, or the override of a field, that a change alters. None: there was none before, or is none after."""
+
+    field: str
+    before: str | None
+    after: str | None
+
+
+def changed_answers(before: Request, after: Request) -> tuple[ChangedAnswer, ...]:
+    """The answers that differ between two requests of a service, in the order of the form, and then the overrides."""
+    sides = [
+        request.model_dump(mode="json", exclude={"schema_version", "overrides"})
+        | {f"override of {one.field}": one.value for one in request.overrides}
+        for request in (before, after)
+    ]
+    old, new = ({name: str(value) for name, value in side.items()} for side in sides)
+    return tuple(
+        ChangedAnswer(field=name, before=old.get(name), after=new.get(name))
+        for name in dict.fromkeys((*new, *old))
+        if old.get(name) != new.get(name)
+    )
 
 
 _FIXES = {

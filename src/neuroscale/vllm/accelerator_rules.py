@@ -13,13 +13,13 @@ from neuroscale.vllm.arguments import Parsed
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault. `dest`: vLLM's name of the argument at fault ("": no single one). `refused`: False for a remark."""
+    """A fault of a command."""
 
     rule: str
-    dest: str
+    dest: str  # vLLM's name of the argument at fault ("": no single one)
     message: str
     fix: str
-    refused: bool = True
+    refused: bool = True  # False for a remark
 
 
 def of_version(parsed: Parsed, faults: Iterable[Fault]) -> Iterator[Fault]:

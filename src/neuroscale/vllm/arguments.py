@@ -51,14 +51,14 @@ def unknown_argument(written: str, place: int, built: VersionParser) -> Argument
     return ArgumentProblem("unknown", written, place, "vLLM has no such argument", fix)
 
 
-def incomplete_argument(written: str, place: int, told: str) -> ArgumentProblem:
-    """An option without its value, or with a value that it cannot have. `told`: argparse's own message."""
+def incomplete_argument(written: str, place: int, reason: str) -> ArgumentProblem:
+    """An option without its value, or with a value that it cannot have. `reason`: argparse's own message."""
     option = written.partition("=")[0]
-    if "ignored explicit argument" in told:
+    if "ignored explicit argument" in reason:
         return ArgumentProblem(
             "incomplete", option, place, "takes no value", f"Write {option} alone, or its --no- form."
         )
-    return ArgumentProblem("incomplete", option, place, f"is incomplete: {told}", "Write its value behind it.")
+    return ArgumentProblem("incomplete", option, place, f"is incomplete: {reason}", "Write its value behind it.")
 
 
 def without_model(written: str, place: int) -> ArgumentProblem:
@@ -82,11 +82,8 @@ def value_fix(argument: Argument) -> str:
     }.get(argument.type, "Correct it.")
 
 
-_NOTHING = "Remove it: vLLM has no such setting any more."
-
 REMOVED = {
     "--calculate-kv-scales": "Remove it: a checkpoint brings its scales, and without them they are 1.",
-    "--disable-async-output-proc": _NOTHING,
     "--disable-log-requests": "Remove it: requests are logged only with --enable-log-requests.",
     "--device": "Remove it: the image decides.",
     "--enable-reasoning": "Remove it: --reasoning-parser alone is enough.",
@@ -97,37 +94,21 @@ REMOVED = {
     "--guided-decoding-disable-any-whitespace": "Write --structured-outputs-config.disable_any_whitespace=true.",
     "--guided-decoding-disable-fallback": "Remove it: nothing else is tried where a backend cannot do it.",
     "--max-seq-len-to-capture": "Write --max-cudagraph-capture-size=NUMBER, which counts tokens.",
-    "--multi-step-stream-outputs": _NOTHING,
-    "--ngram-prompt-lookup-max": (
-        'Write --speculative-config \'{"method": "ngram", "prompt_lookup_max": NUMBER, ...}\'.'
-    ),
-    "--ngram-prompt-lookup-min": (
-        'Write --speculative-config \'{"method": "ngram", "prompt_lookup_min": NUMBER, ...}\'.'
-    ),
-    "--num-lookahead-slots": _NOTHING,
     "--num-scheduler-steps": "Remove it: --async-scheduling is the default where it works.",
-    "--num-speculative-tokens": "Write --speculative-config '{\"num_speculative_tokens\": NUMBER, ...}'.",
-    "--preemption-mode": _NOTHING,
     "--rope-scaling": "Write --hf-overrides '{\"rope_parameters\": {...}}'.",
     "--rope-theta": 'Write --hf-overrides \'{"rope_parameters": {"rope_theta": NUMBER, ...}}\'.',
-    "--scheduler-delay-factor": _NOTHING,
-    "--speculative-model": "Write --speculative-config '{\"model\": NAME, ...}'.",
     "--swap-space": "Remove it: nothing is swapped. --kv-offloading-size keeps KV cache in CPU memory.",
     "--task": "Write --runner pooling, and --convert embed, classify or reward; nothing for generation.",
-    "--tokenizer-pool-size": _NOTHING,
-    "--tokenizer-pool-type": _NOTHING,
-    "--use-v2-block-manager": _NOTHING,
     "--worker-use-ray": "Write --distributed-executor-backend=ray.",
 }
-"""What to write in place of a removed argument, by its spelling with dashes. An entry does not apply to a version whose
-snapshot still has the argument."""
+"""What to write in place of a removed argument, by its spelling with dashes; other old ones are unknown. An entry does
+not apply to a version whose snapshot still has the argument."""
 
 REMOVED_FLAGS = frozenset(
     {
-        *("--calculate-kv-scales", "--disable-async-output-proc", "--disable-log-requests", "--enable-reasoning"),
+        *("--calculate-kv-scales", "--disable-log-requests", "--enable-reasoning", "--worker-use-ray"),
         *("--guided-decoding-disable-additional-properties", "--guided-decoding-disable-any-whitespace"),
-        *("--guided-decoding-disable-fallback", "--multi-step-stream-outputs", "--use-v2-block-manager"),
-        *("--worker-use-ray",),
+        "--guided-decoding-disable-fallback",
     }
 )
 """Those that took no value."""
@@ -308,9 +289,9 @@ def _parse(
             places["model_tag"] = word.place
     for dest, refused_values in take_refusals(built).items():
         argument = built.converters[dest].argument
-        for text, told in refused_values:
+        for text, reason in refused_values:
             place = _place_of(words, dest, text, built)
-            message = f"{argument.flag}: {told}"
+            message = f"{argument.flag}: {reason}"
             problems.append(ArgumentProblem("value", text, place, message, value_fix(argument)))
     if getattr(namespace, "help", False):
         message = "vLLM prints its help and ends"

@@ -11,18 +11,19 @@ from typing import Any, Literal
 
 from neuroscale.models.hf_overrides import of_context
 
-Told = Callable[[Any], bool]
+_Asks = Callable[[Any], bool]
 
 
 @dataclass(frozen=True)
 class Unplanned:
-    """`dest`: vLLM's name of the argument or environment variable. `what`: the part that is not counted, in words."""
+    """A part of the memory that planning does not count."""
 
-    dest: str
-    what: str
+    dest: str  # vLLM's name of the argument or environment variable
+    what: str  # the part, in words
+    of_cache: bool = False  # without it, nobody knows whether weights that fit leave room for the cache
 
     @property
-    def told(self) -> str:
+    def clause(self) -> str:
         """A clause to write after a colon."""
         named = self.dest if self.dest.isupper() else f"--{self.dest.replace('_', '-')}"
         return f"planning with {named} does not count {self.what}"
@@ -30,12 +31,12 @@ class Unplanned:
     @property
     def sentence(self) -> str:
         """A sentence for the reasons of a fit."""
-        return f"P{self.told[1:]}."
+        return f"P{self.clause[1:]}."
 
 
 _GRAPHS = "the CUDA graphs and the compiled code that it asks for"
 _MOVED = "which weights it moves to host memory, and when"
-_ARGUMENTS: tuple[tuple[str, Told, str], ...] = (
+_ARGUMENTS: tuple[tuple[str, _Asks, str], ...] = (
     ("use_replayssm", bool, "the inputs that it keeps beside each state"),
     ("mamba_block_size", lambda size: size is not None, "states at other places than the ends of blocks"),
     ("enable_tower_connector_lora", bool, "the memory of its LoRA adapters for towers"),
@@ -55,7 +56,7 @@ _ARGUMENTS: tuple[tuple[str, Told, str], ...] = (
     ("cudagraph_capture_sizes", bool, _GRAPHS),
     ("max_cudagraph_capture_size", lambda size: size is not None, _GRAPHS),
     ("performance_mode", lambda mode: mode == "interactivity", "the CUDA graphs that it adds"),
-    ("enable_eplb", bool, "the buffers through which experts move"),
+    ("enable_eplb", bool, "copies of experts, and the buffers through which experts move"),
     ("enable_dbo", bool, "the buffers of its second batch"),
     ("ubatch_size", lambda size: (size or 0) > 1, "the buffers of its smaller batches"),
     ("all2all_backend", lambda name: name not in (None, "allgather_reducescatter"), "the buffers of that backend"),
@@ -73,7 +74,7 @@ _ARGUMENTS: tuple[tuple[str, Told, str], ...] = (
 
 def unplanned(values: Mapping[str, Any]) -> tuple[Unplanned, ...]:
     """The arguments that are not counted, from the values of a command by vLLM's own names."""
-    return tuple(_found(values))
+    return tuple(_uncounted(values))
 
 
 GUESSING = "speculative_config", "spec_method", "spec_model"
@@ -101,13 +102,13 @@ def _guessing(values: Mapping[str, Any]) -> Iterator[Unplanned]:
     yield Unplanned(dest, f"the weights and the KV cache of {named}")
 
 
-def _found(values: Mapping[str, Any]) -> Iterator[Unplanned]:
+def _uncounted(values: Mapping[str, Any]) -> Iterator[Unplanned]:
     yield from _guessing(values)
     dtype = str(values.get("kv_cache_dtype") or "")
-    if dtype.startswith(("turboquant", "ultraquant")) or dtype.endswith("_ds_mla"):
-        yield Unplanned("kv_cache_dtype", f"the exact size of a cache of the kind {dtype}")
-    for dest, told, what in _ARGUMENTS:
-        if told(values.get(dest)):
+    if dtype.startswith(("turboquant", "ultraquant")) or dtype.endswith(("_ds_mla", "_per_token_head")):
+        yield Unplanned("kv_cache_dtype", f"the size of a cache of the kind {dtype}", of_cache=True)
+    for dest, asks, what in _ARGUMENTS:
+        if asks(values.get(dest)):
             yield Unplanned(dest, what)
 
 
@@ -154,8 +155,6 @@ class EngineArguments:
     prefill_context_parallel_size: int = 1
     performance_mode: Literal["balanced", "interactivity", "throughput"] = "balanced"
     mm_encoder_tp_mode: Literal["weights", "data"] = "weights"
-    enable_eplb: bool = False
-    redundant_experts: int = 0
     enable_lora: bool = False
     max_loras: int = 1
     max_lora_rank: int = 16
@@ -179,7 +178,7 @@ class EngineArguments:
         wrong |= {name for name in _FROM_1 if getattr(self, name) == 0}
         if not 0 < (1 if self.gpu_memory_utilization is None else self.gpu_memory_utilization) <= 1:
             wrong.add("gpu_memory_utilization")
-        kept = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in wrong}
+        kept = {part.name: getattr(self, part.name) for part in fields(self) if part.name not in wrong}
         return EngineArguments(**kept)
 
 
@@ -194,8 +193,6 @@ def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
     """The arguments that decide about memory, from values by vLLM's own names."""
     limits = values.get("limit_mm_per_prompt") or {}
     speculative = values.get("speculative_config") or {}
-    balancing = values.get("eplb_config")
-    redundant = balancing.get("num_redundant_experts") if isinstance(balancing, dict) else None
     same = {each.name: values[each.name] for each in fields(EngineArguments) if values.get(each.name) is not None}
     dtype = {"half": "float16", "float": "float32"}.get(values.get("dtype", "auto"), values.get("dtype", "auto"))
     method = values.get("spec_method") or values.get("spec_model")
@@ -210,7 +207,6 @@ def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
         "speculative": str(method) if method else None,
         "draft": _draft(values, speculative),
         "speculative_tokens": _guessed(values, speculative),
-        "redundant_experts": redundant if isinstance(redundant, int) and redundant > 0 else 0,
         # Adapters of fewer matrices, or adapters split otherwise, are not counted.
         "enable_lora": bool(values.get("enable_lora"))
         and not (values.get("lora_target_modules") or values.get("fully_sharded_loras")),
@@ -272,7 +268,7 @@ _UNPLANNED = {
 
 def with_variables(arguments: EngineArguments, environment: Mapping[str, str]) -> EngineArguments:
     """The arguments with the settings on memory in the server's environment variables."""
-    found = [
+    parts = [
         Unplanned(name, what)
         for name, (default, what) in _UNPLANNED.items()
         if name in environment and environment[name] != default
@@ -282,10 +278,10 @@ def with_variables(arguments: EngineArguments, environment: Mapping[str, str]) -
         if name in environment:
             switches[name] = {"0": False, "1": True}.get(environment[name].strip())
             if switches[name] is None:
-                found.append(Unplanned(name, f"the value {environment[name]!r}, which is neither 0 nor 1"))
+                parts.append(Unplanned(name, f"the value {environment[name]!r}, which is neither 0 nor 1"))
     return replace(
         arguments,
         graphs_estimated=switches.get(ESTIMATE_GRAPHS),
         second_runner=switches.get(SECOND_RUNNER),
-        unplanned=(*arguments.unplanned, *found),
+        unplanned=(*arguments.unplanned, *parts),
     )

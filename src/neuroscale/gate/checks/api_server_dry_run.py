@@ -3,8 +3,8 @@
 Sends every object to a real API server, as a strict server-side dry-run: the third level of the schema checks.
 
 The run starts the server itself. The server holds nothing but the custom resource definitions that the set-up pins, and
-never stores a judged object: a webhook, an APIService or a custom resource definition of a change is a dry-run like any
-other object and has no effect, so an object of a kind that only the change itself defines is a finding.
+never stores a judged object. A webhook, an APIService or a custom resource definition of a change is a dry-run like any
+other object, and has no effect. So an object of a kind that only the change itself defines is a finding.
 
 Every run also sends known-bad objects, which the server must refuse, and known-good ones, which it must take.
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neuroscale.core import tool_cache
-from neuroscale.core.errors import InputError, Problem, UntrustedError
+from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.gate.check import APPLIED, GateCheck, LeftOut, Run
 from neuroscale.gate.checks.kyverno import RARER_COLLECTION
@@ -191,7 +191,7 @@ def _resources(snapshot: Snapshot, policy: Policy, which: str) -> list[Manifest]
     file = f"{POLICIES}/{policy.name}/{which}.yaml"
     manifests = read_manifests(read_text(snapshot, file).encode(), file)
     if not manifests:
-        raise InputError(Problem(file, "", "holds no resource", f"Write at least one {which} resource."))
+        raise InputError.at(file, "", "holds no resource", f"Write at least one {which} resource.")
     return manifests
 
 

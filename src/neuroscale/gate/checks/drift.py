@@ -15,6 +15,7 @@ from neuroscale.catalog.settings import LONGEST_DAYS
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.printable import plainly_counted, shortened
 from neuroscale.gate.check import GateCheck, LeftOut, Run
+from neuroscale.gate.checks.repository_costs import TeamUse
 from neuroscale.gate.evaluation import Evaluation, file_finding, problem_findings
 from neuroscale.gate.judged_files import ServiceFolder
 from neuroscale.gate.merged_change import Change, few_paths
@@ -23,9 +24,10 @@ from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.planning.override_shortfalls import shortfalls_of
 from neuroscale.planning.plan import Plan, read_plan
 from neuroscale.planning.planner import plan, request_digest, settings_key
+from neuroscale.planning.rollout import quota_shortage, strategy
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.service_folder import render
-from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE
+from neuroscale.repo.layout import CATALOG_INFO, PLAN_FILE, REQUEST_FILE
 from neuroscale.repo.snapshot import Snapshot, read_file
 from neuroscale.request.service_request import KnownNames, Request, check_request, fault_of, load_request
 
@@ -168,8 +170,9 @@ def evaluate_drift(
     findings: list[Finding] = []
     plans: dict[str, Plan] = {}
     present = [service for service in services if service.change != "removed"]
+    use = TeamUse(snapshot, platform.catalog)
     for service in present:
-        comparison = _Comparison(snapshot, service, platform, history)
+        comparison = _Comparison(snapshot, service, platform, history, use)
         locked = comparison.run(today, longest_days)
         findings.extend(comparison.findings)
         if locked is not None:
@@ -181,9 +184,15 @@ class _Comparison:
     """The comparison of one service's request, plan and files, with its findings."""
 
     def __init__(
-        self, snapshot: Snapshot, service: ServiceFolder, platform: PlanningInputs, history: History | None
+        self,
+        snapshot: Snapshot,
+        service: ServiceFolder,
+        platform: PlanningInputs,
+        history: History | None,
+        use: TeamUse,
     ) -> None:
         self.snapshot, self.service, self.platform, self.history = snapshot, service, platform, history
+        self.use = use
         self.folder = service.path.folder
         self.replan = f"Run `neuroscale replan {self.folder}` and commit the result"
         self.findings: list[Finding] = []
@@ -233,7 +242,17 @@ class _Comparison:
         fix = f"Change the overrides or the answers, run `neuroscale replan {self.folder}` and commit the result."
         for shortfall in shortfalls_of(request, locked):  # what overrides take from the answers of the form
             self.say("less-than-asked", REQUEST_FILE, shortfall, fix, notice=True)
+        self._quota(locked)
         self._files(request, locked)
+
+    def _quota(self, locked: Plan) -> None:
+        """Whether the team's quota in Git can ever hold the pods, and those that a rollout starts beside them."""
+        team = self.platform.catalog.teams.get(locked.tenancy.team)
+        beside = self.use.beside(locked) if team and strategy(locked)[0] else {}
+        if team is not None and (short := quota_shortage(locked, team.quota, beside)) is not None:
+            fix = f"{short.fix} Then run `neuroscale replan {self.folder}` and commit the result."
+            # A plan from before was accepted as it is.
+            self.say("beyond-quota", PLAN_FILE, short.told, fix, notice=locked.rollout is None)
 
     def _belongs(self, request: Request, locked: Plan) -> None:
         """The request and the plan name the folder that they lie in."""
@@ -264,6 +283,7 @@ class _Comparison:
         except InputError as error:
             faults = problem_findings(GATE, "render", error)
         else:
+            rendered.setdefault(CATALOG_INFO, "")  # the template may render none, and then there is to be none
             read = {name: self.snapshot.read(f"{self.folder}/{name}") for name in rendered}
             actual = {name: data for name, data in read.items() if data is not None}
             faults = compare(self.folder, {name: text.encode() for name, text in rendered.items()}, actual)

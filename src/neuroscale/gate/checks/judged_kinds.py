@@ -17,20 +17,20 @@ from neuroscale.core.printable import shortened
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import Path
 from neuroscale.gate.check import GateCheck, Run
-from neuroscale.gate.checks.object_rules import (
+from neuroscale.gate.checks.object_findings import (
     HOOK,
     INTERNAL,
-    REFUSED,
+    INTERNAL_TEXT,
+    SYNC_ANNOTATION,
     impossible_replicas,
     internal_texts,
     secrets_of_map,
     stopped_services,
     sync_annotations,
 )
-from neuroscale.gate.checks.object_rules import INTERNAL_TEXT as INTERNAL_RULE
-from neuroscale.gate.checks.object_rules import SYNC_ANNOTATION as RULE
 from neuroscale.gate.checks.open_networks import RULE as OPEN_NETWORK
 from neuroscale.gate.checks.open_networks import open_rules
+from neuroscale.gate.checks.refused_kinds import REFUSED
 from neuroscale.gate.evaluation import Evaluation, manifest_finding
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests import pod_sets
@@ -299,7 +299,7 @@ def _tripwires() -> list[tuple[str, Manifest]]:
     return [
         ("refused-kind", tripwire("serving.kserve.io/v1alpha1", "TrainedModel")),
         ("unjudged-kind", tripwire("rbac.authorization.k8s.io/v1", "ClusterRoleBinding")),
-        (RULE, tripwire("v1", "ConfigMap", {"annotations": {HOOK: "PreSync"}})),
+        (SYNC_ANNOTATION, tripwire("v1", "ConfigMap", {"annotations": {HOOK: "PreSync"}})),
         ("owner-reference", tripwire("v1", "LimitRange", {"ownerReferences": [{"kind": "ConfigMap", "name": "gone"}]})),
         ("plain-secret", tripwire("v1", "ConfigMap", data={"DB_PASSWORD": "tripwire"})),
         (
@@ -309,7 +309,7 @@ def _tripwires() -> list[tuple[str, Manifest]]:
         ("no-eviction", tripwire("policy/v1", "PodDisruptionBudget", spec={"maxUnavailable": 0})),
         ("external-name", tripwire("v1", "Service", spec={"type": "ExternalName"})),
         ("unguarded-namespace", tripwire("v1", "Namespace")),
-        (INTERNAL_RULE, tripwire("v1", "ConfigMap", {"annotations": {f"{INTERNAL}storage-spec": "true"}})),
+        (INTERNAL_TEXT, tripwire("v1", "ConfigMap", {"annotations": {f"{INTERNAL}storage-spec": "true"}})),
         ("plain-secret", tripwire("v1", "Secret", stringData={"token": "tripwire"})),
         ("lasting-token", tripwire("v1", "Secret", type=_TOKEN_TYPE)),
         ("open-service", tripwire("v1", "Service", spec={"type": "LoadBalancer"})),

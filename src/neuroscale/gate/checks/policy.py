@@ -37,7 +37,7 @@ from neuroscale.gate.checks.kyverno import (
     reference,
     run_kyverno,
 )
-from neuroscale.gate.checks.object_rules import REFUSED, plural_of
+from neuroscale.gate.checks.refused_kinds import REFUSED, plural_of
 from neuroscale.gate.evaluation import Evaluation, file_finding, manifest_finding
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.objects import Manifest

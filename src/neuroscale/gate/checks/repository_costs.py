@@ -8,21 +8,23 @@ is priced by its manifests, as a service of the change is.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
 from typing import Any, NamedTuple
 
+from neuroscale.catalog import Catalog
 from neuroscale.core.errors import InputError
-from neuroscale.costs.change import Side, price_side
+from neuroscale.costs.difference import Side, price_side
 from neuroscale.costs.pricing import Prices
-from neuroscale.gate.checks.cost_of_change import read_side
+from neuroscale.gate.checks.priced_change import read_side
 from neuroscale.gate.judged_files import group_services
 from neuroscale.gate.merged_change import few_paths
 from neuroscale.manifests.objects import MANIFEST_SUFFIXES
 from neuroscale.manifests.serving_runtimes import runtimes_below
-from neuroscale.planning.plan import load_plan
+from neuroscale.planning.plan import Plan, load_plan
 from neuroscale.planning.price import HOURS_PER_MONTH, pod_price
 from neuroscale.rendering.platform.files import RUNTIMES_FOLDER as RUNTIME_FOLDER
 from neuroscale.repo.layout import MANIFESTS, PLAN_FILE
@@ -38,17 +40,19 @@ _PLAN = re.compile(
     rb"(?>" + _LINES + rb"replicas:\n)  min: " + _NUMBER + rb"\n  max: \3\n"
     rb"(?>" + _LINES + rb"resources:\n)  cpu: " + _NUMBER + rb"\n  memory_gib: " + _NUMBER + rb"\n"
     rb"(?>(?:  [^\n]*\n)*?  accelerator_resource: ([^\n]*)\n)"
-    rb"(?>" + _LINES + rb"tenancy:\n)(?:  [^\n]*\n)*?  cost_center: ([A-Za-z0-9][-A-Za-z0-9_.]*)\n",
+    rb"(?>" + _LINES + rb"tenancy:\n)  team: ([A-Za-z0-9][-A-Za-z0-9_.]*)\n"
+    rb"(?:  [^\n]*\n)*?  cost_center: ([A-Za-z0-9][-A-Za-z0-9_.]*)\n",
     re.MULTILINE,
 )
 
 
 class LockedPlan(NamedTuple):
-    """What a locked plan says of a service's pods, and the cost centre that pays: cores and GiB of one replica.
+    """What a locked plan says of a service's pods, their team, and the cost centre that pays: cores and GiB for each.
 
     A replica takes `devices` of the kind `accelerator`, "" for none. `replicas` run at all times.
     """
 
+    team: str
     center: str
     accelerator: str
     devices: int
@@ -67,6 +71,39 @@ def locked_plans(snapshot: Snapshot, folders: Sequence[str]) -> dict[str, Locked
     return {folder: plan for folder, plan in plans if plan is not None}
 
 
+class TeamUse:
+    """What the services of a repository take of their teams' quotas: at least, since a service whose locked plan does
+    not say it by itself is left out. It reads an environment once, when it is first asked about it."""
+
+    def __init__(self, snapshot: Snapshot, catalog: Catalog) -> None:
+        self._snapshot, self._catalog = snapshot, catalog
+        self._environments: dict[str, tuple[dict[str, LockedPlan], dict[str, Counter[str]]]] = {}
+
+    def beside(self, plan: Plan) -> dict[str, int]:
+        """What the other services of a plan's team and environment take, by the names of a quota's fields."""
+        if plan.environment not in self._environments:
+            self._environments[plan.environment] = self._read(f"{MANIFESTS}/{plan.environment}")
+        locked, teams = self._environments[plan.environment]
+        taken = Counter(teams.get(plan.tenancy.team, Counter()))
+        own = locked.get(f"{MANIFESTS}/{plan.environment}/{plan.service}")
+        if own is not None and own.team == plan.tenancy.team:
+            taken.subtract(self._of(own))
+        return dict(taken)
+
+    def _read(self, environment: str) -> tuple[dict[str, LockedPlan], dict[str, Counter[str]]]:
+        locked = locked_plans(self._snapshot, list(child_folders(self._snapshot, environment)))
+        teams: dict[str, Counter[str]] = {}
+        for one in locked.values():
+            teams.setdefault(one.team, Counter()).update(self._of(one))
+        return locked, teams
+
+    def _of(self, one: LockedPlan) -> dict[str, int]:
+        each = {"pods": 1, "cpu": one.cpu, "memory_gib": one.memory_gib}
+        if one.accelerator in self._catalog.accelerators:
+            each[f"accelerators.{self._catalog.accelerators[one.accelerator].resource}"] = one.devices
+        return {name: one.replicas * amount for name, amount in each.items()}
+
+
 def _plans(snapshot: Snapshot, folders: Sequence[str]) -> dict[str, bytes]:
     """The plans of folders, as they lie there."""
     if not folders:
@@ -81,11 +118,11 @@ def _by_lines(data: bytes) -> LockedPlan | None:
     match = _PLAN.search(data)
     if match is None:
         return None
-    accelerator, count, replicas, cpu, memory, resource, center = (
+    accelerator, count, replicas, cpu, memory, resource, team, center = (
         part.decode("utf-8", "replace") for part in match.groups()
     )
     device = accelerator if resource.strip("\"'") else ""
-    return LockedPlan(center, device, int(count), int(cpu), int(memory), int(replicas))
+    return LockedPlan(team, center, device, int(count), int(cpu), int(memory), int(replicas))
 
 
 def _by_yaml(folder: str, data: bytes) -> LockedPlan | None:
@@ -98,7 +135,8 @@ def _by_yaml(folder: str, data: bytes) -> LockedPlan | None:
     resources = plan.resources
     device = plan.accelerator if resources.accelerator_resource else ""
     count, replicas = plan.accelerator_count, plan.replicas.min
-    return LockedPlan(plan.tenancy.cost_center, device, count, resources.cpu, resources.memory_gib, replicas)
+    of = plan.tenancy
+    return LockedPlan(of.team, of.cost_center, device, count, resources.cpu, resources.memory_gib, replicas)
 
 
 _CENT = Decimal("0.01")
@@ -129,35 +167,37 @@ class RepositoryCosts:
         others = [folder for folder in services if folder not in locked]
         self._others = {folder: entries for folder, entries in _grouped(snapshot, others).items() if _deploys(entries)}
         _, strays = group_services(strays)
-        self._others |= {one.path: [one] for one in strays if one.path not in left_out and _deploys([one])}
+        self._others |= {entry.path: [entry] for entry in strays if entry.path not in left_out and _deploys([entry])}
 
     def by_center(self, prices: Prices, centers: Collection[str]) -> Mapping[str, CenterSum]:
         """The costs of the cost centres `centers`. A service whose cost centre is not known is unknown for each."""
-        found: dict[str, CenterSum] = {center: CenterSum() for center in centers}
+        sums: dict[str, CenterSum] = {center: CenterSum() for center in centers}
         price, free = _price_of(prices), prices.free
         for (environment, plan), names in self._locked.items():
-            if environment in free or plan.center not in found:
+            if environment in free or plan.center not in sums:
                 continue
             usd = price(environment, plan)
             if usd is None:
-                found[plan.center].unknown += names
+                sums[plan.center].unknown += names
             else:
-                found[plan.center].usd += usd * len(names)
-        runtimes = tuple(one.value for one in runtimes_below(self._snapshot, RUNTIME_FOLDER)) if self._others else ()
+                sums[plan.center].usd += usd * len(names)
+        runtimes = (
+            tuple(runtime.value for runtime in runtimes_below(self._snapshot, RUNTIME_FOLDER)) if self._others else ()
+        )
         for folder, entries in self._others.items():
             name = folder.removeprefix(f"{MANIFESTS}/")
             environment = name.partition("/")[0] if "/" in name else ""
             if environment in free:
                 continue
             for center, usd in _by_manifests(self._snapshot, entries, environment, prices, runtimes):
-                for one in found.values() if center is None else [found[center]] if center in found else []:
+                for center_sum in sums.values() if center is None else [sums[center]] if center in sums else []:
                     if usd is None:
-                        one.unknown.append(name)
+                        center_sum.unknown.append(name)
                     else:
-                        one.usd += usd
-        for one in found.values():
-            one.unknown.sort()
-        return found
+                        center_sum.usd += usd
+        for center_sum in sums.values():
+            center_sum.unknown.sort()
+        return sums
 
 
 def _children(snapshot: Snapshot, folder: str, strays: list[Entry]) -> list[str]:
@@ -177,7 +217,7 @@ def _grouped(snapshot: Snapshot, folders: Sequence[str]) -> dict[str, list[Entry
         return {}
     services, _ = group_services(snapshot.entries(*few_paths(folders)))
     wanted = set(folders)
-    return {one.folder: entries for one, entries in services.items() if one.folder in wanted}
+    return {service.folder: entries for service, entries in services.items() if service.folder in wanted}
 
 
 def _deploys(entries: list[Entry]) -> bool:
@@ -193,9 +233,9 @@ def _price_of(prices: Prices) -> Callable[[str, LockedPlan], Decimal | None]:
         prices_of_sides = (_hourly(side, environment, *asked) for side in prices.sides)
         return max((price for price in prices_of_sides if price is not None), default=None)
 
-    def price(environment: str, one: LockedPlan) -> Decimal | None:
-        found = hourly(environment, one.accelerator, one.devices, one.cpu, one.memory_gib)
-        return None if found is None else (found * one.replicas * HOURS_PER_MONTH).quantize(_CENT, ROUND_HALF_UP)
+    def price(environment: str, plan: LockedPlan) -> Decimal | None:
+        usd = hourly(environment, plan.accelerator, plan.devices, plan.cpu, plan.memory_gib)
+        return None if usd is None else (usd * plan.replicas * HOURS_PER_MONTH).quantize(_CENT, ROUND_HALF_UP)
 
     return price
 

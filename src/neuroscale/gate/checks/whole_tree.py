@@ -12,6 +12,7 @@ links leads out of the repository; `..` behind a name is refused, because the na
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +43,8 @@ _MOST_PATH_BYTES = 1000
 _FOLDER, _LINK, _SUBMODULE = "40000", "120000", "160000"
 _MODES = (_FOLDER, "100644", "100755", _LINK, _SUBMODULE)
 _SUBMODULES = ".gitmodules"
+_GIT_FOLDER = re.compile(r"(\.git|git~1)[ .]*(:.*)?", re.DOTALL)
+_IGNORED_BY_HFS = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
 _TAKES_PLACE = {name.casefold(): replaced for name, replaced in TAKES_PLACE_OF.items() if name != "makefile"}
 
 
@@ -64,8 +67,8 @@ def evaluate_tree(change: Change) -> tuple[list[Finding], int]:
         if rule not in {finding.rule for finding in tree_findings(_reading(objects), "", tree)}:
             raise UntrustedError(f"the files check did not find its tripwire for the rule {rule!r}.")
     read, base = change.git.read_object, change.git.tree(change.base, "")
-    found = tree_findings(read, base, change.tree)
-    return [*found, *answered_findings(change), *changed_attributes(change)], len(tripwires)
+    findings = tree_findings(read, base, change.tree)
+    return [*findings, *answered_findings(change), *changed_attributes(change)], len(tripwires)
 
 
 def tree_findings(read: Read, base: str, tree: str) -> list[Finding]:
@@ -73,13 +76,13 @@ def tree_findings(read: Read, base: str, tree: str) -> list[Finding]:
 
     At most `MOST_FINDINGS`, and then one more that says so. Raises UntrustedError if an object cannot be read.
     """
-    found = list(islice(_changed(read, base, tree), MOST_FINDINGS + 1))
-    if len(found) > MOST_FINDINGS:
+    findings = list(islice(_changed(read, base, tree), MOST_FINDINGS + 1))
+    if len(findings) > MOST_FINDINGS:
         message = f"has more than {MOST_FINDINGS} paths that no checkout should get; the others are not listed"
-        found[-1] = file_finding(
+        findings[-1] = file_finding(
             _GATE, "too-many", "the change", message, "Correct those that are listed, and run the gate again."
         )
-    return found
+    return findings
 
 
 def _changed(read: Read, base: str, tree: str) -> Iterator[Finding]:
@@ -124,7 +127,7 @@ def _folder_findings(
 ) -> Iterator[Finding]:
     """The faults between the names of a folder that involve an entry which was not `there` before."""
     names_before = {entry.name for entry in there}
-    if any(_sort_key(one) > _sort_key(other) for one, other in pairwise(entries)):
+    if any(_sort_key(entry) > _sort_key(other) for entry, other in pairwise(entries)):
         message = "is a folder whose entries Git does not find, because they are not in Git's order"
         yield file_finding(_GATE, "broken-tree", folder or ".", message, "Make the commit again with git.")
     alike: dict[str, list[_Entry]] = {}
@@ -148,7 +151,7 @@ def _folder_findings(
 def _entry_findings(read: Read, path: str, entry: _Entry) -> Iterator[Finding]:
     """The faults of a single entry."""
     folded = entry.name.casefold()
-    if entry.mode not in _MODES or folded in ("", ".", "..", ".git") or "/" in entry.name:
+    if entry.mode not in _MODES or entry.name in ("", ".", "..") or "/" in entry.name or _is_git_folder(entry.name):
         message = f"is an entry that git does not make (mode {entry.mode!a}, name {entry.name!a})"
         yield file_finding(_GATE, "broken-tree", path, message, "Make the commit again with git.")
         return
@@ -205,9 +208,18 @@ def _link_fault(target: bytes, depth: int) -> str | None:
         return f"that leaves the repository: {text!a}"
     if ".." in parts[up:]:
         return f"with '..' behind a name, which may be a link itself: {text!a}"
-    if any(is_written(part) or part.casefold() == ".git" for part in parts):
+    if any(is_written(part) or _is_git_folder(part) for part in parts):
         return f"to what Git does not track: {text!a}"
     return None
+
+
+def _is_git_folder(name: str) -> bool:
+    """Whether some file system takes a name for Git's own folder, so that no clone could check it out.
+
+    Source: `fsck_tree` of Git 2.39. NTFS has short names, ignores spaces and dots at the end, reads a stream behind a
+    colon and a folder before a backslash; HFS+ ignores some characters.
+    """
+    return any(_GIT_FOLDER.fullmatch(part) for part in _IGNORED_BY_HFS.sub("", name).casefold().split("\\"))
 
 
 def _sort_key(entry: _Entry) -> bytes:
@@ -250,6 +262,7 @@ def _tripwires() -> list[tuple[str, dict[str, bytes], str]]:
         made("similar-names", (file, "TRIPWIRE"), (file, "tripwire")),
         made("repeated-name", (file, "tripwire"), (file, "tripwire")),
         made("broken-tree", (file, "b"), (file, "a")),
+        made("broken-tree", (file, "git~1")),
         made("attributes", (file, ATTRIBUTES), content=b"* filter=tripwire\n"),
         made("attribute-macro", (file, ATTRIBUTES), content=b"[attr]tripwire filter=tripwire\n"),
     ]

@@ -67,14 +67,14 @@ def _of_object(gate: str, manifest: Manifest, models: Sequence[KnownModel]) -> I
         TOTAL: parameters_label(facts.total_params),
     }
     for place in _PLACES:
-        found = manifest.at(place)
-        labels = found if isinstance(found, dict) else {}
+        metadata = manifest.at(place)
+        labels = metadata if isinstance(metadata, dict) else {}
         for name, value in right.items():
             text = labels.get(name)
             if text is None or any(_fits(name, str(text), model) for model in models):
                 continue
-            told = f"the label {name} is {str(text)!r:.80}, and that of {models[0].entry.name} is {value}"
-            yield manifest_finding(gate, RULE, manifest, (*place, name), told, f'Write "{value}".')
+            sentence = f"the label {name} is {str(text)!r:.80}, and that of {models[0].entry.name} is {value}"
+            yield manifest_finding(gate, RULE, manifest, (*place, name), sentence, f'Write "{value}".')
 
 
 def _fits(name: str, text: str, model: KnownModel) -> bool:
@@ -158,11 +158,11 @@ def evaluate_fit(
         _must_be_caught(trap)
     there = list(servers(manifests, elsewhere))
     seen, findings = _judge_all(there, knowledge() if there else None, excepting)
-    in_part = sum(not one.whole for one in seen)
-    unjudged = sum(not one.fitted for one in seen)
-    told = f"{unjudged} of {len(seen)} commands not judged: whether they fit is not known" if unjudged else ""
+    in_part = sum(not judged.whole for judged in seen)
+    unjudged = sum(not judged.fitted for judged in seen)
+    nothing = f"{unjudged} of {len(seen)} commands not judged: whether they fit is not known" if unjudged else ""
     part = f"{in_part - unjudged} of {len(seen)} commands judged in part" if in_part > unjudged else ""
-    detail = "; ".join(text for text in (told, part) if text)
+    detail = "; ".join(text for text in (nothing, part) if text)
     caught = sum(len(trap.wanted) for trap in traps)
     return Evaluation(findings, len(seen), len(seen), "commands", caught, caught, detail, unjudged)
 
@@ -171,22 +171,24 @@ def _judge_all(
     there: Sequence[Found], known: Knowledge | None, excepting: Excepting = lambda _, finding: finding
 ) -> tuple[list[Judged], tuple[Finding, ...]]:
     """The judgement on each container, and all findings: those about root file systems and labels last."""
-    seen = [judge_container(found, known) for found in there]
-    models = [(found, one.model) for found, one in zip(there, seen, strict=True) if isinstance(found, VllmContainer)]
-    roots = root_findings(GATE, [found for found, _ in models], known, excepting)
-    return seen, (*(finding for one in seen for finding in one.findings), *roots, *wrong_labels(GATE, models))
+    seen = [judge_container(server, known) for server in there]
+    both = zip(there, seen, strict=True)
+    models = [(server, judged.model) for server, judged in both if isinstance(server, VllmContainer)]
+    roots = root_findings(GATE, [server for server, _ in models], known, excepting)
+    return seen, (*(finding for judged in seen for finding in judged.findings), *roots, *wrong_labels(GATE, models))
 
 
 def _must_be_caught(trap: Tripwire) -> None:
-    _, found = _judge_all(list(servers(trap.manifests, lambda _: None)), trap.knowledge)
-    for rule, told in trap.wanted:
-        if not any(one.rule == rule and told in one.message for one in found):
-            raise UntrustedError(f"the fit check did not catch its tripwire: {trap.title} ({rule}: {told}).")
+    _, findings = _judge_all(list(servers(trap.manifests, lambda _: None)), trap.knowledge)
+    for rule, part in trap.wanted:
+        if not any(finding.rule == rule and part in finding.message for finding in findings):
+            raise UntrustedError(f"the fit check did not catch its tripwire: {trap.title} ({rule}: {part}).")
 
 
 def not_shown(findings: Sequence[Finding]) -> Iterator[str]:
     """What was not judged, in words, for the verdict's list."""
-    places = sorted({f"{one.file}:{one.line}" if one.line else one.file for one in findings if one.rule == NOT_JUDGED})
+    unknown = [finding for finding in findings if finding.rule == NOT_JUDGED]
+    places = sorted({f"{notice.file}:{notice.line}" if notice.line else notice.file for notice in unknown})
     if places:
         shown = shortened(places, 5)
         yield f"Fit: parts of vLLM commands that the files or the catalog do not show (see the notices), at {shown}."
@@ -209,7 +211,7 @@ class RenderedAnewFitCheck(GateCheck):
             raise UntrustedError("there is no platform whose facts could judge, or nothing was rendered.")
         seen = evaluate_fit(anew.servers, run.runtimes, lambda: Knowledge(platform.catalog, platform.settings))
         # Notices on plans that the planner has just made concern only those who request such a service.
-        kept = tuple(one for one in seen.findings if one.severity is Severity.ERROR or one.rule == NOT_JUDGED)
+        kept = tuple(each for each in seen.findings if each.severity is Severity.ERROR or each.rule == NOT_JUDGED)
         return replace(seen, findings=kept)
 
 
@@ -230,4 +232,4 @@ class ChangedFactsFitCheck(GateCheck):
         excepting = root_exceptions(run).applied
         seen = evaluate_fit(run.manifests, run.runtimes, lambda: read_knowledge(run.after), excepting)
         known = set(by_the_base.findings)
-        return replace(seen, findings=tuple(one for one in seen.findings if one not in known))
+        return replace(seen, findings=tuple(finding for finding in seen.findings if finding not in known))

@@ -44,7 +44,6 @@ from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.pod_resources import CACHE_SPACE, cache_space, hidden_cache_space, memory_limit
 from neuroscale.manifests.serving_runtimes import SERVING
 from neuroscale.planning.fit import Fit, fit, uncounted
-from neuroscale.planning.fit.confidence import unjudged
 from neuroscale.planning.fit.messages import more_room
 from neuroscale.planning.startup import startup
 from neuroscale.vllm.accelerator_rules import Fault, pod_ranks, reaches_all_pods
@@ -71,29 +70,29 @@ RULES: dict[ProblemKind, str] = {
     "ends": "ends-at-once",
 }
 _UNREAD_FIX = "Write the command and its arguments into the manifest as plain text."
+_REVIEW = "Review the entry of the catalog first."
 _UNKNOWN_FIX = "Add what is missing to platform/catalog/, or try the command on that accelerator before you trust it."
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The findings for one container. `fitted`: it was judged whether its model fits, or there is none to run. `whole`:
-    command, model and accelerator were all judged."""
+    """The findings for one container."""
 
     findings: tuple[Finding, ...]
-    whole: bool
-    fitted: bool
+    whole: bool  # command, model and accelerator were all judged
+    fitted: bool  # it was judged whether its model fits, or there is none to run
     model: KnownModel | None = None
 
 
-def judge_container(found: VllmContainer | Unread, knowledge: Knowledge | None) -> Judged:
+def judge_container(server: VllmContainer | Unread, knowledge: Knowledge | None) -> Judged:
     """Judge one container: its faults, and what cannot be judged."""
-    if isinstance(found, Unread):
-        told, notice = f"cannot be judged: {found.reason}", Severity.NOTICE
-        one = manifest_finding(
-            GATE, NOT_JUDGED, found.manifest, found.at, told, _UNREAD_FIX, subject=found.subject, severity=notice
+    if isinstance(server, Unread):
+        message, where = f"cannot be judged: {server.reason}", (server.manifest, server.at)
+        notice = manifest_finding(
+            GATE, NOT_JUDGED, *where, message, _UNREAD_FIX, subject=server.subject, severity=Severity.NOTICE
         )
-        return Judged((one,), whole=False, fitted=False)
-    return _Judgement(found, knowledge).judged()
+        return Judged((notice,), whole=False, fitted=False)
+    return _Judgement(server, knowledge).judged()
 
 
 class _Judgement:
@@ -150,7 +149,7 @@ class _Judgement:
         """Whether the server can be reached, stays up, and asks for its key."""
         command, spec = self.command, self.server.spec
         untold = bool(command.unreadable or self.server.hidden)
-        unread = untold or any(one.kind == "config" for one in self.parsed.problems)
+        unread = untold or any(problem.kind == "config" for problem in self.parsed.problems)
         known = frozenset(
             dest
             for dest in REACHED_BY
@@ -166,23 +165,23 @@ class _Judgement:
         self._of_container(
             replace(fault, refused=self.parsed.exact) for fault in check_keyless(command, whole=not untold)
         )
-        for told in untold_variables(command):
-            self._not_judged(ENV, told, "Write the variable's value into the manifest.")
+        for message in untold_variables(command):
+            self._not_judged(ENV, message, "Write the variable's value into the manifest.")
         if "load_format" not in self.parsed.places or self._hidden(self.parsed.places["load_format"]):
             return
         if self.parsed.value("load_format") == "dummy":
-            told = "--load-format=dummy: vLLM answers with random weights"
-            self._say("random-weights", self._place_of("load_format"), told, "Remove it.", notice=False)
+            message = "--load-format=dummy: vLLM answers with random weights"
+            self._say("random-weights", self._place_of("load_format"), message, "Remove it.", notice=False)
 
     def _hidden(self, place: int | None) -> bool:
         """Whether the value of the argument at a word's place is unknown."""
         if place is None:
             return False
         word, *behind = self.command.words[place : place + 2]
-        return bool(word.unknown) or ("=" not in word.text and any(one.unknown for one in behind))
+        return bool(word.unknown) or ("=" not in word.text and any(word.unknown for word in behind))
 
     def _service(self) -> None:
-        unread = bool(self.command.unreadable) or any(one.kind == "config" for one in self.parsed.problems)
+        unread = bool(self.command.unreadable) or any(problem.kind == "config" for problem in self.parsed.problems)
         model = self._model() if not unread or self.parsed.arguments.model else None
         place = self.place = self._place()
         faults = check_command(
@@ -232,30 +231,30 @@ class _Judgement:
         if not named or (place is not None and self.command.words[place].unknown):
             return None  # another notice says why it is unknown
         try:
-            known = self._known.with_draft(self._known.model(self.server, named), self.parsed.arguments)
+            known = self._known.with_draft(self._known.model(named, self.server.source), self.parsed.arguments)
         except UnknownError as error:
             self._not_judged(self._place_of("model"), f"whether it fits cannot be judged: {error}", _UNKNOWN_FIX)
             return None
         self.model = known
         if known.added:
-            told = f"this change itself brings the facts by which {known.entry.name} is judged"
-            self._say("new-model", self._place_of("model"), told, "Review the entry of the catalog first.", notice=True)
+            message = f"this change itself brings the facts by which {known.entry.name} is judged"
+            self._say("new-model", self._place_of("model"), message, _REVIEW, notice=True)
         return known
 
     def _place(self) -> KnownPlace | None:
         try:
             known = self._known.place(self.server, self.environment)
         except UnknownError as error:
-            told = f"whether it fits cannot be judged: {error}"
-            self._not_judged(("resources",), told, _UNKNOWN_FIX)
+            message = f"whether it fits cannot be judged: {error}"
+            self._not_judged(("resources",), message, _UNKNOWN_FIX)
             return None
         if known.added:
-            told = f"this change itself brings the facts by which {known.place.accelerator.name} is judged"
-            self._say("new-accelerator", ("resources",), told, "Review the entry of the catalog first.", notice=True)
+            message = f"this change itself brings the facts by which {known.place.accelerator.name} is judged"
+            self._say("new-accelerator", ("resources",), message, _REVIEW, notice=True)
         accelerator, build = known.place.accelerator, self._known.build(self.server)
         if build and build != accelerator.family and not self.server.for_cpu:
-            told = f"the image is vLLM's build for {build}, which does not run on {accelerator.title}"
-            self._say("image-build", ("image",), told, f"Use vLLM's build for {accelerator.family}.", notice=False)
+            message = f"the image is vLLM's build for {build}, which does not run on {accelerator.title}"
+            self._say("image-build", ("image",), message, f"Use vLLM's build for {accelerator.family}.", notice=False)
         return known
 
     @property
@@ -267,34 +266,35 @@ class _Judgement:
     def _memory(self, model: KnownModel, place: KnownPlace, faults: Sequence[Fault], unread: bool) -> Fit:
         arguments = with_variables(self._arguments(place).in_range(), self.command.environment)
         result = fit(model.facts, place.device, arguments, version=self.parsed.asked or self.parsed.version)
-        old = unjudged(model.facts, place.device, arguments, result.version)
-        self.fitted = not old
+        self.fitted = not result.unjudged
         missing = uncounted(model.facts, arguments)
         size = self._place_of("max_model_len", "gpu_memory_utilization", "model")
-        if old:
-            self._not_judged(("image",), f"whether it fits cannot be judged: {old}", "Pin a later release.")
+        if result.unjudged:
+            if not any(part.of_cache for part in missing):  # which a notice of its own says
+                message = f"whether it fits cannot be judged: {result.unjudged}"
+                self._not_judged(("image",), message, "Pin a later release.")
         elif result.verdict == "refused":
             if result.memory_gib.free < 0 or not any(fault.refused for fault in faults):
                 decides = result.reasons[: max(1, len(result.against) + (result.memory_gib.free < 0))]
-                told = " ".join([*decides, *(one for one in result.reasons if one.startswith("Close"))])
+                message = " ".join([*decides, *(reason for reason in result.reasons if reason.startswith("Close"))])
                 nearest = self._known.nearest(result, model, place, arguments, self.environment)
-                self._say("does-not-fit", size, told, nearest, notice=unread)
+                self._say("does-not-fit", size, message, nearest, notice=unread)
         elif result.verdict == "tight":
-            told = next((text for text in result.reasons if text.startswith("Tight")), result.reasons[0])
-            told = f"{model.entry.name} on {place.device.name}. {told}"
-            if not any(one.told in told for one in missing):  # which a notice of its own says
-                self._say("tight", size, told, more_room(result), notice=True)
+            message = next((text for text in result.reasons if text.startswith("Tight")), result.reasons[0])
+            message = f"{model.entry.name} on {place.device.name}. {message}"
+            if not any(part.clause in message for part in missing):  # which a notice of its own says
+                self._say("tight", size, message, more_room(result), notice=True)
         if arguments.cpu_offload_gib and result.seconds_per_step != 0.0 and result.verdict != "refused":
-            told = next(text for text in result.reasons if text.startswith("Part of the weights lies in host memory"))
+            message = next(text for text in result.reasons if text.startswith("Part of the weights lies in"))
             fix = "Where people wait for answers, remove it and choose an accelerator that holds the weights."
-            self._say("offloaded-weights", self._place_of("cpu_offload_gb"), told, fix, notice=True)
-        for one in missing:
-            told = f"whether it fits cannot be judged in full: {one.told}"
+            self._say("offloaded-weights", self._place_of("cpu_offload_gb"), message, fix, notice=True)
+        for part in missing:
+            message = f"whether it fits cannot be judged in full: {part.clause}"
             fix = "Leave room for it, such as by a lower --gpu-memory-utilization, and measure a start."
-            self._not_judged(ENV if one.dest.isupper() else self._place_of(one.dest), told, fix)
+            self._not_judged(ENV if part.dest.isupper() else self._place_of(part.dest), message, fix)
         if place.device.family != "cpu" and (over := beyond_limit(self.parsed, model.facts, self.server.spec)):
-            dest, told = over
-            self._not_judged(self._place_of(dest), told, "Raise the container's memory, or offload less.")
+            dest, message = over
+            self._not_judged(self._place_of(dest), message, "Raise the container's memory, or offload less.")
         return result
 
     def _times(self, model: KnownModel, place: KnownPlace, result: Fit) -> None:
@@ -333,12 +333,12 @@ class _Judgement:
             pods = place.place.pods if reaches_all_pods(self.parsed) else 1
             used = math.ceil(pod_ranks(self.parsed) / pods)
             faults += check_devices(environment, place.device.family, used, place.place.count)
-            for told in hidden_values(self.command.hidden, place.device.family):
-                self._not_judged(ENV, told, "Write the variable's value into the manifest.")
+            for message in hidden_values(self.command.hidden, place.device.family):
+                self._not_judged(ENV, message, "Write the variable's value into the manifest.")
         if service is not None and PORT not in {*environment, *self.command.hidden}:
-            told = f"the Service {PORT_SERVICE} of its namespace makes Kubernetes set {PORT} to an address: vLLM ends"
+            why = f"the Service {PORT_SERVICE} of its namespace makes Kubernetes set {PORT} to an address: vLLM ends"
             fix = "Give the Service another name, or the pod enableServiceLinks: false."
-            faults.append(ContainerFault("variable-value", ENV, told, fix))
+            faults.append(ContainerFault("variable-value", ENV, why, fix))
         self._of_container(replace(fault, refused=self.parsed.exact) for fault in faults)
 
     def _stretched(self, model: KnownModel) -> KnownModel:
@@ -363,8 +363,8 @@ class _Judgement:
             elif copies > 1:
                 untold = f"each of {copies} ranks sizes its cache by the memory of the whole pod"
         if untold:
-            told = f"whether it fits cannot be judged in full: {untold}"
-            self._not_judged(("resources",), told, f"Set the variable {CACHE_SPACE} to the GiB of a rank's cache.")
+            message = f"whether it fits cannot be judged in full: {untold}"
+            self._not_judged(("resources",), message, f"Set the variable {CACHE_SPACE} to the GiB of a rank's cache.")
         memory = place.device.memory_gib
         if copies == 1 or memory is None:
             return place
@@ -385,16 +385,16 @@ class _Judgement:
                 return self._word(self.parsed.places[dest])
         return ()
 
-    def _not_judged(self, place: Path, told: str, fix: str) -> None:
+    def _not_judged(self, place: Path, message: str, fix: str) -> None:
         self.whole = False
-        self._say(NOT_JUDGED, place, told, fix, notice=True)
+        self._say(NOT_JUDGED, place, message, fix, notice=True)
 
-    def _say(self, rule: str, place: Path, told: str, fix: str, *, notice: bool) -> None:
+    def _say(self, rule: str, place: Path, message: str, fix: str, *, notice: bool) -> None:
         if rule == NOT_JUDGED and place and place[0] in ("spec", "metadata"):
             manifest, path = self.server.manifest, place
         else:
             manifest, path = self.server.origin(tuple(place))
         severity = Severity.NOTICE if notice else Severity.ERROR
         self.findings.append(
-            manifest_finding(GATE, rule, manifest, path, told, fix, subject=self.server.subject, severity=severity)
+            manifest_finding(GATE, rule, manifest, path, message, fix, subject=self.server.subject, severity=severity)
         )

@@ -47,20 +47,20 @@ class UnknownError(Exception):
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A model of the catalog. `added`: the change itself brings its entry, or that of its draft."""
+    """A model of the catalog."""
 
     entry: ModelEntry
     facts: ModelFacts
-    added: bool = False
+    added: bool = False  # the change itself brings its entry, or that of its draft
 
 
 @dataclass(frozen=True)
 class KnownPlace:
-    """Where a server runs, for the checks and the fit. `added`: the change itself brings the accelerator's entry."""
+    """Where a server runs, for the checks and the fit."""
 
     place: Place
     device: Device
-    added: bool = False
+    added: bool = False  # the change itself brings the accelerator's entry
 
 
 def read_knowledge(judge: PlatformSources, after: PlatformSources | None = None) -> Knowledge | None:
@@ -106,39 +106,27 @@ class Knowledge:
         self.added = added
         self._facts = dict(facts or {})
 
-    def model(self, server: VllmContainer, named: str) -> KnownModel:
-        """The model that a command names, by where its files come from. Raises UnknownError."""
+    def model(self, named: str, source: str) -> KnownModel:
+        """The model that a command names, by where its files come from (`source`). Raises UnknownError."""
         try:
-            name = self._entry_of(named, server.source)
+            return self._known(self._entry_of(named, source))
         except UnknownError:
             if self.added is None:
                 raise
-            known = self.added.model(server, named)
-            if known.entry.name in self.catalog.models:  # only its files moved: the base's facts hold
-                return self._known(known.entry.name)
-            return replace(known, added=True)
-        return self._known(name)
+            model = self.added.model(named, source)
+            known = model.entry.name in self.catalog.models  # only its files moved: the base's facts hold
+            return self._known(model.entry.name) if known else replace(model, added=True)
 
     def with_draft(self, model: KnownModel, arguments: EngineArguments) -> KnownModel:
         """The model together with the draft model or head of a command, if the catalog has it."""
         if draft_method(arguments) is None:
             return model
         try:
-            draft = self._draft(arguments.draft)
+            draft = self.model(arguments.draft, "")
             facts = with_draft(model.facts, draft.facts, arguments)
         except (UnknownError, InputError):
             return model  # the fit names the draft that it does not count
         return replace(model, facts=facts, added=model.added or draft.added)
-
-    def _draft(self, named: str) -> KnownModel:
-        try:
-            return self._known(self._entry_of(named, ""))
-        except UnknownError:
-            if self.added is None:
-                raise
-            draft = self.added._draft(named)
-            known = draft.entry.name in self.catalog.models  # then only its files moved, as in `model`
-            return self._known(draft.entry.name) if known else replace(draft, added=True)
 
     def place(self, server: VllmContainer, environment: str) -> KnownPlace:
         """The accelerators that a pod asks for. Raises UnknownError."""
@@ -163,14 +151,14 @@ class Knowledge:
     def variants(self, entry: ModelEntry) -> list[ModelFacts]:
         """Other copies of the same model."""
         origin = entry.variant_of or entry.name
-        found = []
+        copies = []
         for other in self.catalog.models.values():
             if other.name != entry.name and origin in (other.name, other.variant_of):
                 try:
-                    found.append(self._known(other.name).facts)
+                    copies.append(self._known(other.name).facts)
                 except UnknownError:
                     continue
-        return found
+        return copies
 
     def nearest(
         self, refused: Fit, model: KnownModel, place: KnownPlace, arguments: EngineArguments, environment: str
@@ -195,45 +183,45 @@ class Knowledge:
 
     def runtime(self, server: VllmContainer, family: str) -> RuntimeEntry | None:
         """The catalog's runtime of a server's image, or else the runtime of its accelerator's family."""
-        alike = [one for one in self.catalog.runtimes.values() if one.family == family]
-        same = [one for one in self._of_image(server.image) if one in alike]
-        return next((one for one in (*same, *alike) if one.only_for is None), None)
+        alike = [runtime for runtime in self.catalog.runtimes.values() if runtime.family == family]
+        same = [runtime for runtime in self._of_image(server.image) if runtime in alike]
+        return next((runtime for runtime in (*same, *alike) if runtime.only_for is None), None)
 
     def of_image(self, image: str) -> list[RuntimeEntry]:
         """The catalog's runtimes whose image this is, in the same version, whatever mirror it comes from."""
         version, digest = self.version(image), image.partition("@")[2]
         return [
-            one
-            for one in self._of_image(image)
-            if one.version == version or (digest and digest == one.digest and not version)
+            runtime
+            for runtime in self._of_image(image)
+            if runtime.version == version or (digest and digest == runtime.digest and not version)
         ]
 
     def version(self, image: str) -> str:
         """The version of vLLM in an image: the one that its tag names, or else that of the catalog's runtime with this
         image; "" if neither is known."""
-        if told := image_version(image):
-            return told
+        if version := image_version(image):
+            return version
         tag, digest = tag_version(image), image.partition("@")[2]
-        for one in self.catalog.runtimes.values():
-            named = image_name(one.image) == image_name(image)
-            if named and ((tag and tag == tag_version(one.image)) or (digest and digest == one.digest)):
-                return one.version
+        for runtime in self.catalog.runtimes.values():
+            named = image_name(runtime.image) == image_name(image)
+            if named and ((tag and tag == tag_version(runtime.image)) or (digest and digest == runtime.digest)):
+                return runtime.version
         return ""
 
     def _of_image(self, image: str) -> list[RuntimeEntry]:
         """The catalog's runtimes of an image, whatever mirror it comes from."""
         name = image_repository(image)
-        return [one for one in self.catalog.runtimes.values() if image_repository(one.image) == name]
+        return [runtime for runtime in self.catalog.runtimes.values() if image_repository(runtime.image) == name]
 
     def build(self, server: VllmContainer) -> str:
         """The family of accelerators that a server's image is built for; "" if the image's name does not show it."""
         image = server.image.partition("@")[0]
         *folders, name = image.split("/")
         parts = {*folders, *re.split(r"[-_.:]", name)}
-        told = {_BUILDS[part] for part in parts if part in _BUILDS}
-        if not told:
-            told = {one.family for one in self._of_image(image)}
-        return next(iter(told)) if len(told) == 1 else ""
+        families = {_BUILDS[part] for part in parts if part in _BUILDS}
+        if not families:
+            families = {runtime.family for runtime in self._of_image(image)}
+        return next(iter(families)) if len(families) == 1 else ""
 
     def price(self, environment: str) -> _Price:
         """US dollars an hour, by the lists of an environment."""
@@ -276,8 +264,9 @@ class Knowledge:
         """The prefixes of the addresses of models in the environments' own stores."""
         if self.settings is None:
             return ()
-        stores = {one.models.store for one in self.settings.environments.values() if one.models.store}
-        return tuple(sorted({store.removeprefix(_FILE).rstrip("/") for store in stores}, key=len, reverse=True))
+        stores = (environment.models.store for environment in self.settings.environments.values())
+        prefixes = {store.removeprefix(_FILE).rstrip("/") for store in stores if store}
+        return tuple(sorted(prefixes, key=len, reverse=True))
 
     def _place(self, server: VllmContainer, environment: str) -> KnownPlace:
         usual = self._usual(environment)
@@ -304,7 +293,7 @@ class Knowledge:
         """The place of a pod without accelerators: vLLM's build for CPUs, with the container's memory."""
         if not (server.for_cpu or self.build(server) == "cpu"):
             raise UnknownError("its pod asks for no accelerator, and its image is not the one for CPUs")
-        processors = [one for one in self.catalog.accelerators.values() if one.family == "cpu" and not one.resource]
+        processors = [card for card in self.catalog.accelerators.values() if card.family == "cpu" and not card.resource]
         if not processors:
             raise UnknownError("the catalog has no CPU")
         memory_gib = usable_memory(server.spec)
@@ -324,8 +313,8 @@ class _Price:
     lists: tuple[str, ...]
 
     def __call__(self, name: str, count: int) -> Decimal | None:
-        found = self.catalog.price(name, count, self.lists)
-        return None if found is None else found[1].usd * count / found[1].count
+        listed = self.catalog.price(name, count, self.lists)
+        return None if listed is None else listed[1].usd * count / listed[1].count
 
 
 def _change(choice: Choice) -> str:

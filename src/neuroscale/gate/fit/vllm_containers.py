@@ -16,13 +16,13 @@ from neuroscale.vllm.command import ServeCommand, serve_command
 
 @dataclass(frozen=True)
 class ContainerFault:
-    """A fault. `place`: its field within the container. `refused`: False for a notice."""
+    """A fault of a container."""
 
     rule: str
-    place: Path
+    place: Path  # its field within the container
     message: str
     fix: str
-    refused: bool = True
+    refused: bool = True  # False for a notice
 
 
 _INIT = "it runs vLLM before the pod's own containers, which start once it has ended"
@@ -30,29 +30,21 @@ _INIT = "it runs vLLM before the pod's own containers, which start once it has e
 
 @dataclass(frozen=True)
 class VllmContainer:
-    """A container that runs vLLM.
-
-    `subject` names it as findings do. `spec` is its pod's, with only this container. `source`: the address of the files
-    that KServe puts into /mnt/models ("" if it puts none there). `pods`: the number of pods that one server runs in.
-    `workers`: the pods of them that ask for other resources. `hidden`: places in the manifest, and which part of the
-    command the files do not show there. `description`: it describes pods and runs none. `for_cpu`: it runs the build
-    for CPUs, whatever its image's name is. `shared_memory`: KServe mounts /dev/shm into it. `port_service`: a Service
-    for which Kubernetes sets VLLM_PORT in its pods.
-    """
+    """A container that runs vLLM."""
 
     manifest: Manifest
     at: Path
-    subject: str
+    subject: str  # as findings name it
     command: ServeCommand
-    spec: Mapping[str, Any]
-    source: str = ""
-    pods: int = 1
-    workers: tuple[Pod, ...] = ()
-    hidden: tuple[tuple[Path, str], ...] = ()
-    description: bool = False
-    for_cpu: bool = False
-    shared_memory: bool = False
-    port_service: Manifest | None = None
+    spec: Mapping[str, Any]  # its pod's, with only this container
+    source: str = ""  # the address of the files that KServe puts into /mnt/models ("" if it puts none there)
+    pods: int = 1  # that one server runs in
+    workers: tuple[Pod, ...] = ()  # the pods of them that ask for other resources
+    hidden: tuple[tuple[Path, str], ...] = ()  # places, and the part of the command that the files do not show there
+    description: bool = False  # it describes pods and runs none
+    for_cpu: bool = False  # it runs the build for CPUs, whatever its image's name is
+    shared_memory: bool = False  # KServe mounts /dev/shm into it
+    port_service: Manifest | None = None  # a Service for which Kubernetes sets VLLM_PORT in its pods
     origins: Mapping[tuple[str | int, ...], tuple[Manifest, Path]] = field(default_factory=dict)
 
     @property

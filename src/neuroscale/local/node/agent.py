@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import KubernetesError, Object
-from neuroscale.local.node.objects import address_of, is_address
+from neuroscale.local.node.addresses import address_of, is_address
 from neuroscale.local.node.pod import PodWorker
 from neuroscale.local.node.registration import LEASE_SECONDS, Machine, Registration
 from neuroscale.local.process import end

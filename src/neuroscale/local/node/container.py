@@ -26,8 +26,8 @@ from neuroscale.core.files import write_private
 from neuroscale.kube.client import Object
 from neuroscale.local.node import shim
 from neuroscale.local.node.launch import Launch, scratch, volume
-from neuroscale.local.node.objects import BackOff
 from neuroscale.local.node.probes import Kind, Probe, Results
+from neuroscale.local.node.waiting import BackOff
 from neuroscale.local.process import INSTANCE_VARIABLE, PODS, PROCESS_VARIABLE, belonging
 from neuroscale.local.state import PASSABLE, read_json
 from neuroscale.local.users import User

@@ -7,6 +7,7 @@ Decides which images this machine can stand in for: those of vLLM for the CPU, a
 
 from __future__ import annotations
 
+import math
 import os
 import posixpath
 import re
@@ -16,17 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from neuroscale.kube.client import Object
-from neuroscale.local.node.objects import (
-    CONFIGURATION,
-    CREATION,
-    PULL_FAILED,
-    WaitingError,
-    amount,
-    name_of,
-    rounded_up,
-)
+from neuroscale.local.node.events import name_of
 from neuroscale.local.node.read_only_root import TEMPORARY
-from neuroscale.local.node.variables import Place, Sources, expand_all, resolve
+from neuroscale.local.node.variables import Place, Sources, amount, expand_all, resolve
+from neuroscale.local.node.waiting import CONFIGURATION, CREATION, PULL_FAILED, WaitingError
 
 REPOSITORY = "vllm-openai-cpu"
 """The last part of the name of upstream's images for the CPU, in any registry."""
@@ -164,7 +158,7 @@ def plan_process(
         environment=environment,
         folder=Path(working) if working.startswith(str(root)) else own,
         volumes=tuple(sorted(_empty_folders(pod, container))),
-        memory=None if memory is None else rounded_up(memory),
+        memory=None if memory is None else math.ceil(memory),
         read_only_root=read_only_root,
     )
 

@@ -9,23 +9,16 @@ from concurrent.futures import Future
 from typing import Any
 
 from neuroscale.kube.client import Identity, KubernetesError, Object, RefusedError
+from neuroscale.local.node.addresses import loopback
 from neuroscale.local.node.container import Container, Terminated, Waits, make_volumes
+from neuroscale.local.node.events import name_of, seconds_of
 from neuroscale.local.node.launch import asks_for_read_only_root, plan_process
-from neuroscale.local.node.objects import (
-    CREATION,
-    PULL_BACK_OFF,
-    PULL_FAILED,
-    BackOff,
-    WaitingError,
-    loopback,
-    name_of,
-    seconds_of,
-)
 from neuroscale.local.node.pod_status import Seen, Whereabouts, content, initializing, pod_status
 from neuroscale.local.node.probes import Kind, Probe, probes_of
 from neuroscale.local.node.registration import Machine
 from neuroscale.local.node.streams import remove_streams, write_streams
 from neuroscale.local.node.variables import Place, read_sources
+from neuroscale.local.node.waiting import CREATION, PULL_BACK_OFF, PULL_FAILED, BackOff, WaitingError
 
 _TICK = 0.1
 _RETRY = 2.0  # seconds until the next look for a pod's missing parts

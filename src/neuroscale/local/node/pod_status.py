@@ -8,7 +8,7 @@ from typing import Any
 
 from neuroscale.kube.client import Object
 from neuroscale.local.node.container import Running, Terminated, Waits
-from neuroscale.local.node.objects import timestamp
+from neuroscale.local.node.events import timestamp
 
 _OWN = ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready", "PodScheduled")
 

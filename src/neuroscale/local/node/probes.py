@@ -14,7 +14,7 @@ import httpx
 
 from neuroscale.core.errors import causes
 from neuroscale.kube.client import Object
-from neuroscale.local.node.objects import CREATION, WaitingError
+from neuroscale.local.node.waiting import CREATION, WaitingError
 
 Kind = Literal["startup", "readiness", "liveness"]
 KINDS: Final[tuple[Kind, ...]] = ("startup", "readiness", "liveness")

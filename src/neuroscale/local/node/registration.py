@@ -19,8 +19,8 @@ import psutil
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
 from neuroscale.local.node.container import Keeper
+from neuroscale.local.node.events import Events, now_precisely, timestamp
 from neuroscale.local.node.launch import LocalVllm
-from neuroscale.local.node.objects import Events, now_precisely, timestamp
 from neuroscale.local.node.probes import Prober
 
 

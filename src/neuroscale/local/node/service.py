@@ -26,8 +26,8 @@ from neuroscale.local.model_server import ModelServer
 from neuroscale.local.node import read_only_root
 from neuroscale.local.node.agent import Agent, Health
 from neuroscale.local.node.container import Keeper
+from neuroscale.local.node.events import Events
 from neuroscale.local.node.launch import LocalVllm
-from neuroscale.local.node.objects import Events
 from neuroscale.local.node.probes import Prober
 from neuroscale.local.node.registration import Capacity, Machine, Registration
 from neuroscale.local.node.streams import GROUP, RESOURCES

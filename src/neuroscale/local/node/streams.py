@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from neuroscale.kube.client import Cluster, Identity, Object
+from neuroscale.local.node.addresses import loopback
 from neuroscale.local.node.container import Container
-from neuroscale.local.node.objects import loopback
 
 GROUP: Final = "kwok.x-k8s.io"
 VERSION: Final = f"{GROUP}/v1alpha1"

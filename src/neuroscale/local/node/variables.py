@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from decimal import Decimal
 from typing import Any
 
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
-from neuroscale.local.node.objects import CONFIGURATION, WaitingError, amount, rounded_up
+from neuroscale.local.node.waiting import CONFIGURATION, WaitingError
 from neuroscale.manifests.pod_resources import quantity
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
@@ -58,21 +59,23 @@ def referred(container: Object) -> tuple[frozenset[str], frozenset[str]]:
 
 def resolve(pod: Object, container: Object, sources: Sources, place: Place) -> dict[str, str]:
     """The container's variables with their values. Raises WaitingError (CreateContainerConfigError)."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for entry in container.get("envFrom") or ():
         prefix = entry.get("prefix") or ""
         for key, value in _whole(entry, sources).items():
-            found[prefix + key] = value
+            variables[prefix + key] = value
     for entry in container.get("env") or ():
         name = entry["name"]
         source = entry.get("valueFrom")
-        given = _value(pod, container, source, sources, place) if source else expand(entry.get("value") or "", found)
+        given = (
+            _value(pod, container, source, sources, place) if source else expand(entry.get("value") or "", variables)
+        )
         if given is None:
             continue  # optional, and missing
         if not _NAME.fullmatch(name) or "\0" in given:
             raise WaitingError(CONFIGURATION, f"the variable {name!r} cannot be one of a process")
-        found[name] = given
-    return found
+        variables[name] = given
+    return variables
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
@@ -162,7 +165,14 @@ def _of_resource(container: Object, reference: Mapping[str, Any], place: Place) 
     default = given[resource] if kind == "limits" else Decimal(0)
     value = amount(container, kind, resource)
     divisor = quantity(reference.get("divisor") or "1") or Decimal(1)
-    return str(rounded_up((default if value is None else value) / divisor))
+    return str(math.ceil((default if value is None else value) / divisor))
+
+
+def amount(container: Object, kind: str, resource: str) -> Decimal | None:
+    """The amount that a container requests (`requests`) or may use (`limits`): cores, or bytes. None if it is not
+    set."""
+    text = ((container.get("resources") or {}).get(kind) or {}).get(resource)
+    return None if text is None else quantity(text)
 
 
 def read_sources(cluster: Cluster, container: Object, namespace: str) -> Sources:
@@ -188,11 +198,11 @@ def _get(cluster: Cluster, kind: str, name: str, namespace: str) -> Object | Non
 def _decoded(secret: Object | None) -> dict[str, str] | None:
     if secret is None:
         return None
-    found = {}
+    values = {}
     for key, value in (secret.get("data") or {}).items():
         with contextlib.suppress(UnicodeDecodeError):  # bytes that are not text cannot be a variable
-            found[key] = base64.b64decode(value).decode()
-    return found
+            values[key] = base64.b64decode(value).decode()
+    return values
 
 
 def _texts(config_map: Object | None) -> dict[str, str] | None:

@@ -16,12 +16,12 @@ from neuroscale.models.families.common import Decoder, Family, estimated
 __all__ = ["FAMILIES", "Decoder", "Family", "estimated"]
 
 _NAMED_BY_TYPE: tuple[Family, ...] = (
-    *(deepseek.deepseek_v4, deepseek.glm4_moe_lite, deepseek.kimi_linear, gemma.gemma, gemma.gemma2),
-    *(hybrids.granitemoehybrid, hybrids.lfm2, hybrids.lfm2_moe, llama.cohere, llama.cohere2, llama.exaone4),
+    *(deepseek.deepseek_v4, deepseek.glm4_moe_lite, gemma.gemma, gemma.gemma2),
+    *(hybrids.granitemoehybrid, llama.cohere, llama.cohere2, llama.exaone4),
     *(llama.glm, llama.gpt_oss, llama.laguna, llama.minicpm, llama.minimax_m2, llama.mixtral, llama.molmo),
     *(llama.olmo, llama.olmo2, llama.olmo3, llama.olmoe, llama.phi3, llama.phimoe, llama.seed_oss),
-    *(llama.stablelm, mamba.falcon_h1, mamba.jamba, mamba.mamba2, mamba.nemotron_h, mamba.zamba2),
-    *(qwen.qwen2_moe, qwen.qwen3_next, two_matrices.apertus, two_matrices.arcee, two_matrices.falcon),
+    *(llama.stablelm, mamba.falcon_h1, mamba.mamba2, mamba.nemotron_h),
+    *(qwen.qwen2_moe, qwen.qwen3_next, two_matrices.apertus, two_matrices.arcee),
     *(two_matrices.nemotron, two_matrices.opt, two_matrices.starcoder2),
 )
 """Families of one model type, whose name their function has."""
@@ -32,9 +32,7 @@ FAMILIES: dict[str, Family] = {
     "ernie4_5": llama.ernie,
     "ernie4_5_moe": llama.ernie_moe,
     **dict.fromkeys(("exaone", "granite", "llama", "smollm3"), llama.llama),
-    **dict.fromkeys(("falcon_mamba", "mamba"), mamba.mamba),
     "gemma3_text": gemma.gemma3,
-    "gemma3n_text": gemma.gemma3n,
     **dict.fromkeys(("gemma4_text", "gemma4_unified_text"), gemma.gemma4),
     **dict.fromkeys(("glm4", "glm4v_text"), llama.glm4),
     **dict.fromkeys(("glm4_moe", "glm4v_moe_text"), llama.glm4_moe),

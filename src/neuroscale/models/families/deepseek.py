@@ -1,4 +1,4 @@
-"""Builds the decoders of DeepSeek, GLM-5 and families with latent attention, DeepSeek V4, and Kimi-Linear.
+"""Builds the decoders of DeepSeek, GLM-5 and families with latent attention, and of DeepSeek V4.
 
 DeepSeek V4 follows models/deepseek_v4/nvidia/model.py of vLLM 0.32, without layers of multi-token prediction.
 """
@@ -15,13 +15,12 @@ from neuroscale.models.families.common import (
     layer_count,
     mixed_decoder,
     mlp_width,
-    needed_experts,
     per_token,
     routed_experts,
     shared_experts,
 )
 from neuroscale.models.layers import Experts, Extra, Indexer, LatentAttention, Layer, Mlp
-from neuroscale.models.mixers import CompressedAttention, KimiDelta
+from neuroscale.models.mixers import CompressedAttention
 
 RATIOS = (0, 1, 4, 128)
 """The ratios that vLLM's compressor has; 0 and 1 are a layer without one."""
@@ -105,61 +104,6 @@ def _head(streams: int, hidden: int) -> tuple[Extra, ...]:
     return tuple(Extra(f"hc_head_{name}", "norm", shape, full_precision=True) for name, shape in shapes)
 
 
-_MEASURE = "Start it once under vLLM, and plan with the numbers that it prints."
-_OF_KIMI_K3 = "attn_res_block_size", "routed_expert_hidden_size", "mla_use_output_gate", "q_lora_rank"
-"""Keys of the parts that only Kimi K3 has."""
-
-
-def kimi_linear(c: Keys) -> Decoder:
-    """Kimi-Linear. Raises InputError for a file with the parts of Kimi K3."""
-    for key in _OF_KIMI_K3:
-        if c.raw(key):
-            raise c.problem(key, "is a part of Kimi K3, which is not planned", _MEASURE)
-    if not c.flag("mla_use_nope"):
-        raise c.problem("mla_use_nope", "is not true, and vLLM serves this architecture only without rotary embeddings")
-    delta = c.section("linear_attn_config")
-    if delta is None:
-        raise c.problem("linear_attn_config", "is missing, so that the kind of each layer is not known")
-    if delta.flag("use_full_rank_gate"):
-        raise delta.problem("use_full_rank_gate", "is a part of Kimi K3, which is not planned", _MEASURE)
-    latent = _latent_attention(c, query_rank=None, turned=False)
-    mixer = KimiDelta(
-        delta.integer("num_heads", high=2**16),
-        delta.integer("head_dim", high=2**16),
-        delta.integer("short_conv_kernel_size", high=2**10),
-    )
-    count, chosen = needed_experts(c)
-    width = mlp_width(c, "moe_intermediate_size")
-    shared = width * (c.optional("num_shared_experts", low=0, high=2**10) or 0)
-    experts = Experts(
-        count,
-        chosen,
-        width,
-        names=NAMES_W1_W3_W2,
-        block="block_sparse_moe",
-        # Kernels of Hopper and Blackwell read it in 16 bits (router/gate_linear.py of vLLM's fused_moe).
-        full_router=True,
-        correction="gate.e_score_correction_bias",
-        shared=shared_experts(shared),
-    )
-    leading = c.integer("first_k_dense_replace", low=0, default=0)
-    frequency = c.integer("moe_layer_freq", default=1)
-    made = mixed_decoder(
-        c,
-        [latent] * layer_count(c),
-        experts,
-        Mlp(mlp_width(c)),
-        lambda layer: layer < leading or layer % frequency != 0,
-    )
-    # The file counts layers from 1.
-    of_states = frozenset(delta.integers("kda_layers", low=1) or ())
-    layers = tuple(
-        replace(layer, attention=None, mixer=mixer) if number in of_states else layer
-        for number, layer in enumerate(made.layers, start=1)
-    )
-    return replace(made, layers=layers, hidden=hidden_size(c))
-
-
 CORRECTION = "gate.e_score_correction_bias"
 """The name of the bias that vLLM uses only to choose experts."""
 
@@ -179,7 +123,7 @@ def glm4_moe_lite(c: Keys) -> Decoder:
     return _latent_moe(c)
 
 
-def _latent_attention(c: Keys, *, query_rank: int | None, turned: bool = True, bias: bool = False) -> LatentAttention:
+def _latent_attention(c: Keys, *, query_rank: int | None, bias: bool = False) -> LatentAttention:
     return LatentAttention(
         c.shape("num_attention_heads", high=2**16),
         rank=c.integer("kv_lora_rank", high=2**20),
@@ -188,7 +132,6 @@ def _latent_attention(c: Keys, *, query_rank: int | None, turned: bool = True, b
         value_dim=c.integer("v_head_dim", high=2**16),
         query_rank=query_rank,
         bias=bias,
-        turned=turned,
     )
 
 

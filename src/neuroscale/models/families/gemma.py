@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from neuroscale.models.config_keys import Keys
 from neuroscale.models.families.common import (
     NORMS_AROUND,
@@ -37,43 +35,6 @@ def gemma3(c: Keys) -> Decoder:
     period = c.integer("sliding_window_pattern", low=1, default=6)
     attentions = attentions_of(c, full_every(period), biases="attention_bias", norm="head")
     return dense_decoder(c, attentions, Mlp(mlp_width(c)), NORMS_AROUND)
-
-
-def gemma3n(c: Keys) -> Decoder:
-    """Gemma 3n: streams that are mixed before and after each layer, per-layer embeddings, shared caches."""
-    hidden, count = hidden_size(c), layer_count(c)
-    per_layer = c.integer("hidden_size_per_layer_input")
-    streams, rank = c.integer("altup_num_inputs"), c.integer("laurel_rank")
-    widths = c.integers("intermediate_size", low=1) if isinstance(c.raw("intermediate_size"), list) else None
-    if widths is not None and len(widths) < count:
-        raise c.problem("intermediate_size", f"names {len(widths)} layers of {count}")
-    extras = (
-        Extra("altup.correct_output_scale", "norm", (hidden,)),
-        Extra("altup.correction_coefs.weight", "norm", (streams, streams)),
-        Extra("altup.prediction_coefs.weight", "norm", (streams * streams, streams)),
-        Extra("altup.modality_router.weight", "norm", (streams, hidden)),
-        Extra("altup.router_norm.weight", "norm", (hidden,)),
-        Extra("laurel.linear_left", "dense_mlp", (hidden, rank), linear=True, sharding="split"),
-        Extra("laurel.linear_right", "dense_mlp", (rank, hidden), linear=True, sharding="split"),
-        Extra("laurel.post_laurel_norm.weight", "norm", (hidden,)),
-        *_per_layer_input(hidden, per_layer),
-    )
-    own = _layers_with_cache(c)
-    layers = []
-    for number, attention in enumerate(attentions_of(c, full_every(5), norm="head")):
-        # The checkpoint holds the matrices of keys and values of these layers too; vLLM leaves them out.
-        shared = replace(attention, reads_other=number >= own)
-        mlp = Mlp(widths[number] if widths else mlp_width(c))
-        layers.append(Layer(shared, (mlp,), NORMS_AROUND, extras=extras))
-    around = (
-        *_per_layer_table(c, hidden, per_layer),
-        *(
-            Extra(f"{name}.{stream}", "dense_mlp", (hidden, hidden), linear=True, sharding="split")
-            for name in ("altup_projections", "altup_unembed_projections")
-            for stream in range(streams - 1)
-        ),
-    )
-    return Decoder(tuple(layers), hidden, extras=around)
 
 
 def gemma4(c: Keys) -> Decoder:

@@ -1,9 +1,6 @@
-"""Builds the decoders of Mamba, Falcon-H1, Jamba, Zamba2 and Nemotron-H."""
+"""Builds the decoders of Mamba-2, Falcon-H1 and Nemotron-H."""
 
 from __future__ import annotations
-
-import math
-from dataclasses import replace
 
 from neuroscale.core.validation import shorten
 from neuroscale.models.config_keys import MOST_LAYERS, Keys
@@ -12,17 +9,13 @@ from neuroscale.models.families.common import (
     Decoder,
     head_shape,
     hidden_size,
-    kinds_of,
     layer_count,
     mlp_width,
     needed_experts,
-    per_token,
     shared_experts,
 )
-from neuroscale.models.layers import Attention, Experts, Extra, Layer, Mlp, SharedAttention
-from neuroscale.models.mixers import Mamba1, Mamba2, Mixer
-
-_NORMS = ("input_layernorm", "pre_ff_layernorm")
+from neuroscale.models.layers import Attention, Experts, Layer, Mlp
+from neuroscale.models.mixers import Mamba2
 
 
 def falcon_h1(c: Keys) -> Decoder:
@@ -30,7 +23,8 @@ def falcon_h1(c: Keys) -> Decoder:
     heads, kv_heads, head_dim = head_shape(c)
     inner = c.optional("mamba_d_ssm") or c.integer("mamba_expand") * hidden_size(c)
     mixer = mamba2_of(c, inner, norm=c.flag("mamba_rms_norm"))
-    layer = Layer(Attention(heads, kv_heads, head_dim), (Mlp(mlp_width(c), block="feed_forward"),), _NORMS, mixer=mixer)
+    norms = ("input_layernorm", "pre_ff_layernorm")
+    layer = Layer(Attention(heads, kv_heads, head_dim), (Mlp(mlp_width(c), block="feed_forward"),), norms, mixer=mixer)
     return Decoder((layer,) * layer_count(c), hidden_size(c), final_norm=("final_layernorm.weight",))
 
 
@@ -48,109 +42,6 @@ def mamba2_of(c: Keys, inner: int, *, norm: bool = True) -> Mamba2:
         bias=c.flag("mamba_proj_bias"),
         norm=norm,
     )
-
-
-def jamba(c: Keys) -> Decoder:
-    """Jamba: Mamba, and attention in one layer of each period; models with experts have them in every other layer."""
-    hidden = hidden_size(c)
-    heads, kv_heads, head_dim = head_shape(c)
-    attention = Attention(heads, kv_heads, head_dim, turned=False)
-    rank = c.raw("mamba_dt_rank")
-    mixer = Mamba1(
-        c.integer("mamba_expand") * hidden,
-        c.integer("mamba_d_state", high=2**16),
-        math.ceil(hidden / 16) if rank in ("auto", None) else c.integer("mamba_dt_rank", high=2**16),
-        c.integer("mamba_d_conv", high=2**10),
-        conv_bias=c.flag("mamba_conv_bias", True),
-        bias=c.flag("mamba_proj_bias"),
-        norms=True,
-    )
-    dense: Mlp | Experts = Mlp(mlp_width(c), block="feed_forward")
-    count = c.integer("num_experts", high=2**16)
-    chosen = per_token(c, count) if count > 1 else 0
-    experts = Experts(count, chosen, mlp_width(c), block="feed_forward", router="router") if count > 1 else dense
-    every, place = c.integer("expert_layer_period"), c.integer("expert_layer_offset", low=0)
-    period, offset = c.integer("attn_layer_period"), c.integer("attn_layer_offset", low=0)
-    layers = []
-    for number in range(layer_count(c)):
-        layer = Layer(None, (experts if number % every == place else dense,), _NORMS, mixer=mixer)
-        layers.append(replace(layer, attention=attention, mixer=None) if number % period == offset else layer)
-    return Decoder(tuple(layers), hidden, final_norm=("final_layernorm.weight",))
-
-
-_ZAMBA_KINDS = {"mamba": False, "linear_attention": False, "hybrid": True}
-_WITH_ATTENTION = (6, 12, 18, 24, 30, 36, 42, 47, 51)
-"""The layers with attention if the file does not list its layers (transformers' class)."""
-
-
-def zamba2(c: Keys) -> Decoder:
-    """Layers share `num_mem_blocks` blocks in turn, and each has adapters and a KV cache of its own."""
-    hidden = hidden_size(c)
-    heads = c.shape("num_attention_heads", high=2**16)
-    width = c.optional("intermediate_size", high=2**22) or 4 * hidden
-    blocks, rank = c.integer("num_mem_blocks", high=2**10), c.integer("adapter_rank", high=2**16)
-    inner = c.integer("mamba_expand") * hidden
-    states = c.integer("n_mamba_heads", high=2**16)
-    shared = SharedAttention(
-        heads,
-        heads,
-        2 * hidden // heads,
-        turned=c.flag("use_mem_rope"),
-        block="shared_transformer.self_attn",
-        adapter=rank,
-        adapts_attention=c.flag("use_shared_attention_adapter"),
-        mlp_width=width,
-    )
-    mixer = Mamba2(
-        inner,
-        states,
-        inner // states,
-        c.integer("mamba_d_state", high=2**16),
-        c.integer("mamba_ngroups", high=2**16),
-        c.integer("mamba_d_conv", high=2**10),
-        conv_bias=c.flag("use_conv_bias", True),
-        bias=c.flag("add_bias_linear"),
-    )
-    plain = Layer(None, (), ("input_layernorm",), mixer=mixer)
-    with_block = Layer(shared, (), ("input_layernorm",), mixer=mixer)
-    kinds = _with_attention(c)
-    first = [number for number, attends in enumerate(kinds) if attends][:blocks]
-    return Decoder(
-        tuple(with_block if attends else plain for attends in kinds),
-        hidden,
-        extras=tuple(one for number in first for one in _block(f"layers.{number}.", hidden, c)),
-        final_norm=("final_layernorm.weight",),
-    )
-
-
-def _with_attention(c: Keys) -> list[bool]:
-    count = layer_count(c)
-    names = c.texts("layers_block_type", MOST_LAYERS)
-    if names is None:
-        return [number in _WITH_ATTENTION for number in range(count)]
-    return kinds_of(c, "layers_block_type", names, _ZAMBA_KINDS)
-
-
-def _block(at: str, hidden: int, c: Keys) -> list[Extra]:
-    """A shared block: it reads the embedding beside the hidden values of a token."""
-    at, width = f"{at}shared_transformer.", c.optional("intermediate_size", high=2**22) or 4 * hidden
-    found = [
-        Extra(f"{at}self_attn.{name}", "attention", (2 * hidden, 2 * hidden), linear=True, sharding="split")
-        for name in ("q_proj", "k_proj", "v_proj")
-    ]
-    found += [
-        Extra(f"{at}self_attn.o_proj", "attention", (2 * hidden, hidden), linear=True, sharding="split"),
-        Extra(f"{at}feed_forward.gate_up_proj", "dense_mlp", (hidden, 2 * width), linear=True, sharding="split"),
-        Extra(f"{at}feed_forward.down_proj", "dense_mlp", (width, hidden), linear=True, sharding="split"),
-        Extra(f"{at}input_layernorm.weight", "norm", (2 * hidden,)),
-        Extra(f"{at}pre_ff_layernorm.weight", "norm", (hidden,)),
-    ]
-    if c.flag("add_bias_linear"):
-        found += [
-            Extra(f"{at}feed_forward.gate_up_proj.bias", "dense_mlp", (2 * width,), sharding="split"),
-            Extra(f"{at}feed_forward.down_proj.bias", "dense_mlp", (hidden,)),
-        ]
-    return found
 
 
 _NEMOTRON_KINDS = {
@@ -279,21 +170,6 @@ def _experts(c: Keys) -> Experts:
     )
 
 
-def mamba(c: Keys) -> Decoder:
-    """Mamba, and Falcon Mamba, whose norms inside the block have no weights."""
-    hidden, rank = hidden_size(c), c.raw("time_step_rank")
-    mixer = Mamba1(
-        c.optional("intermediate_size", high=2**22) or c.integer("expand") * hidden,
-        c.integer("state_size", high=2**16),
-        math.ceil(hidden / 16) if rank in ("auto", None) else c.integer("time_step_rank", high=2**16),
-        c.integer("conv_kernel", high=2**10),
-        conv_bias=c.flag("use_conv_bias", True),
-        bias=c.flag("use_bias"),
-        block="mixer",
-    )
-    return _of_states(c, mixer)
-
-
 def mamba2(c: Keys) -> Decoder:
     """Mamba-2, such as Codestral Mamba."""
     mixer = Mamba2(
@@ -307,9 +183,5 @@ def mamba2(c: Keys) -> Decoder:
         bias=c.flag("use_bias"),
         block="mixer",
     )
-    return _of_states(c, mixer)
-
-
-def _of_states(c: Keys, mixer: Mixer) -> Decoder:
     layer = Layer(None, (), ("norm",), mixer=mixer)
     return Decoder((layer,) * layer_count(c), hidden_size(c), final_norm=("norm_f.weight",))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from neuroscale.models.config_keys import Keys
-from neuroscale.models.families.common import Decoder, attentions_of, dense_decoder, hidden_size, layer_count, mlp_width
-from neuroscale.models.layers import Attention, Extra, Mlp
+from neuroscale.models.families.common import Decoder, attentions_of, dense_decoder, hidden_size, mlp_width
+from neuroscale.models.layers import Extra, Mlp
 
 
 def apertus(c: Keys) -> Decoder:
@@ -23,31 +23,6 @@ def arcee(c: Keys) -> Decoder:
     """Arcee AFM: two matrices in the dense block."""
     attentions = attentions_of(c, biases="attention_bias")
     return dense_decoder(c, attentions, Mlp(mlp_width(c), gated=False, bias=c.flag("mlp_bias")))
-
-
-def falcon(c: Keys) -> Decoder:
-    """Falcon: one tensor of queries, keys and values, an MLP of four times the hidden size, attention beside it."""
-    hidden, heads = hidden_size(c), c.shape("num_attention_heads", high=2**16)
-    inner = c.optional("ffn_hidden_size", high=2**22) or 4 * hidden
-    if inner != 4 * hidden:
-        message, fix = f"{inner} is not four times hidden_size, as vLLM's Falcon has it", "Measure it under vLLM."
-        raise c.problem("ffn_hidden_size", message, fix)
-    newer, bias = c.flag("new_decoder_architecture"), c.flag("bias")
-    kv_heads = 1 if c.flag("multi_query", True) else heads
-    if newer:
-        kv_heads = c.integer("num_kv_heads", high=2**16, default=heads)
-    if hidden % heads or heads % kv_heads:
-        raise c.problem("num_attention_heads", f"{heads} heads cannot share {hidden} values and {kv_heads} KV heads")
-    names = {"fused": "query_key_value", "output": "dense", "block": "self_attention"}
-    attention = Attention(heads, kv_heads, hidden // heads, bias=bias, output_bias=bias, **names)  # type: ignore[arg-type]
-    norms: tuple[str, ...] = ("input_layernorm",)
-    if newer and c.optional("num_ln_in_parallel_attn") in (None, 2):
-        norms = ("ln_attn", "ln_mlp")
-    elif not (newer or c.flag("parallel_attn", True)):
-        norms = ("input_layernorm", "post_attention_layernorm")
-    mlp = Mlp(inner, ("", "dense_h_to_4h", "dense_4h_to_h"), gated=False, bias=bias)
-    made = dense_decoder(c, [attention] * layer_count(c), mlp, norms, norm_bias=True)
-    return replace(made, final_norm=("ln_f.weight", "ln_f.bias"))
 
 
 def nemotron(c: Keys) -> Decoder:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from neuroscale.models.config_keys import Keys
 from neuroscale.models.towers.blocks import add_norm, layer_count, size_of
 from neuroscale.models.weights import Weights
+
+_MEL_BINS = 128  # of the sound that the tower reads; its class has no key for them
 
 
 def gemma4(c: Keys, out: Weights, _: int) -> int:
@@ -67,108 +67,35 @@ def gemma4_unified(c: Keys, out: Weights, hidden: int) -> int:
     return given
 
 
-def gemma3n(c: Keys, out: Weights, hidden: int) -> int:
-    """A convolutional tower from another library; its publisher gives 300 million parameters."""
-    width = size_of(c, "hidden_size")
-    out.add("vision_tower", "vision", (300_000_000,))
-    embedder(c, out, "embed_vision.", width, hidden)
-    return width
-
-
-def embedder(c: Keys, out: Weights, at: str, width: int, hidden: int) -> None:
-    """Adds the weights that join a tower of Gemma 3n to the language model, with a vocabulary of their own."""
-    out.add(f"{at}embedding.weight", "projector", (size_of(c, "vocab_size"), width))
-    for name in ("hard_embedding_norm", "soft_embedding_norm"):
-        add_norm(out, at + name, "projector", width, bias=False)
-    out.linear(f"{at}embedding_projection", "projector", (width, hidden), "replicated")
-
-
-@dataclass(frozen=True)
-class _Conformer:
-    """The names of Gemma's layers for sound: attention and a convolution between two half feed-forwards."""
-
-    linear: str  # the ending of the names of matrices that may be clipped
-    halves: Sequence[str]
-    scale: str  # attention's scale by head dimension
-    attention: Sequence[str]
-    norms: Sequence[str]
-    convolutions: str
-
-    def weights(self, out: Weights, at: str, hidden: int, heads: int, kernel: int) -> None:
-        """Adds the weights of one layer below `at`; `kernel`: the width of its convolution."""
-        for half in self.halves:
-            out.linear(f"{at}{half}.ffw_layer_1{self.linear}", "audio", (hidden, 4 * hidden), "replicated")
-            out.linear(f"{at}{half}.ffw_layer_2{self.linear}", "audio", (4 * hidden, hidden), "replicated")
-            for name in ("pre_layer_norm", "post_layer_norm"):
-                add_norm(out, f"{at}{half}.{name}", "audio", hidden, bias=False)
-        out.add(at + self.scale, "audio", (hidden // heads,))
-        for name in self.attention:
-            out.linear(at + name, "audio", (hidden, hidden), "replicated")
-        out.linear(f"{at}lconv1d.linear_start{self.linear}", "audio", (hidden, 2 * hidden), "replicated")
-        out.linear(f"{at}lconv1d.linear_end{self.linear}", "audio", (hidden, hidden), "replicated")
-        out.add(f"{at}lconv1d.depthwise_conv1d.weight", "audio", (hidden, 1, kernel))
-        for name in ("lconv1d.pre_layer_norm", "lconv1d.conv_norm", *self.norms):
-            add_norm(out, at + name, "audio", hidden, bias=False)
-
-    def before(self, out: Weights, hidden: int, channels: Sequence[int], mel_bins: int) -> None:
-        """Adds the convolutions before the layers, each of which halves the mel bins, and the matrix after them."""
-        at = "audio_tower.subsample_conv_projection."
-        for number, (into, to) in enumerate(pairwise((1, *channels))):
-            place = f"{at}{self.convolutions}{number}."
-            out.add(f"{place}conv.weight", "audio", (to, into, 3, 3))
-            out.add(f"{place}norm.weight", "audio", (to,))
-        flat = (channels[-1] if channels else 1) * (mel_bins >> len(channels))
-        out.linear(f"{at}input_proj_linear", "audio", (flat, hidden), "replicated")
-
-
-_GEMMA_3N = _Conformer(
-    "",
-    ("ffw_layer_start", "ffw_layer_end"),
-    "attention.attn.per_dim_scale",
-    (
-        *("attention.attn.relative_position_embedding.pos_proj", "attention.attn.q_proj", "attention.attn.k_proj"),
-        *("attention.attn.v_proj", "attention.post"),
-    ),
-    ("attention.pre_attn_norm", "attention.post_norm", "norm"),
-    "conv_",
-)
-
-
-_GEMMA_4 = _Conformer(
-    ".linear",
-    ("feed_forward1", "feed_forward2"),
-    "self_attn.per_dim_scale",
-    (
-        *("self_attn.q_proj.linear", "self_attn.k_proj.linear", "self_attn.v_proj.linear", "self_attn.post.linear"),
-        "self_attn.relative_k_proj",
-    ),
-    ("norm_pre_attn", "norm_post_attn", "norm_out"),
-    "layer",
-)
-
-
-def gemma3n_audio(c: Keys, out: Weights, text: int) -> int:
-    """Gemma 3n."""
-    hidden, heads = size_of(c, "hidden_size"), size_of(c, "conf_num_attention_heads")
-    channels, kernel = c.integers("sscp_conv_channel_size", low=1, most=8) or (), size_of(c, "conf_conv_kernel_size")
-    _GEMMA_3N.before(out, hidden, channels, size_of(c, "input_feat_size"))
-    out.alike(
-        range(layer_count(c, "conf_num_hidden_layers")),
-        lambda layer: _GEMMA_3N.weights(out, f"audio_tower.conformer.{layer}.", hidden, heads, kernel),
-    )
-    embedder(c, out, "embed_audio.", hidden, text)
-    return hidden
-
-
 def gemma4_audio(c: Keys, out: Weights, text: int) -> int:
-    """Gemma 4."""
+    """Gemma 4: layers with attention and a convolution between two half feed-forwards."""
     hidden, heads = size_of(c, "hidden_size"), size_of(c, "num_attention_heads")
     channels, kernel = c.integers("subsampling_conv_channels", low=1, most=8) or (), size_of(c, "conv_kernel_size")
-    _GEMMA_4.before(out, hidden, channels, 128)  # its class has no key for the mel bins
-    out.alike(
-        range(layer_count(c)),
-        lambda layer: _GEMMA_4.weights(out, f"audio_tower.layers.{layer}.", hidden, heads, kernel),
-    )
+    # Convolutions before the layers, each of which halves the mel bins, and the matrix after them.
+    before = "audio_tower.subsample_conv_projection."
+    for number, (into, to) in enumerate(pairwise((1, *channels))):
+        out.add(f"{before}layer{number}.conv.weight", "audio", (to, into, 3, 3))
+        out.add(f"{before}layer{number}.norm.weight", "audio", (to,))
+    flat = (channels[-1] if channels else 1) * (_MEL_BINS >> len(channels))
+    out.linear(f"{before}input_proj_linear", "audio", (flat, hidden), "replicated")
+
+    def add(layer: int) -> None:
+        at = f"audio_tower.layers.{layer}."
+        for half in ("feed_forward1", "feed_forward2"):
+            out.linear(f"{at}{half}.ffw_layer_1.linear", "audio", (hidden, 4 * hidden), "replicated")
+            out.linear(f"{at}{half}.ffw_layer_2.linear", "audio", (4 * hidden, hidden), "replicated")
+            for name in ("pre_layer_norm", "post_layer_norm"):
+                add_norm(out, f"{at}{half}.{name}", "audio", hidden, bias=False)
+        out.add(f"{at}self_attn.per_dim_scale", "audio", (hidden // heads,))
+        for name in ("q_proj.linear", "k_proj.linear", "v_proj.linear", "post.linear", "relative_k_proj"):
+            out.linear(f"{at}self_attn.{name}", "audio", (hidden, hidden), "replicated")
+        out.linear(f"{at}lconv1d.linear_start.linear", "audio", (hidden, 2 * hidden), "replicated")
+        out.linear(f"{at}lconv1d.linear_end.linear", "audio", (hidden, hidden), "replicated")
+        out.add(f"{at}lconv1d.depthwise_conv1d.weight", "audio", (hidden, 1, kernel))
+        for name in ("lconv1d.pre_layer_norm", "lconv1d.conv_norm", "norm_pre_attn", "norm_post_attn", "norm_out"):
+            add_norm(out, at + name, "audio", hidden, bias=False)
+
+    out.alike(range(layer_count(c)), add)
     given = size_of(c, "output_proj_dims")
     out.linear("audio_tower.output_proj", "audio", (hidden, given), "replicated", bias=True)
     out.linear("embed_audio.embedding_projection", "projector", (given, text), "replicated")

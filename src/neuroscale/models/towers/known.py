@@ -191,8 +191,6 @@ def _scaled(c: Keys, out: Weights, block: Block, at: str, scales: Sequence[str])
 
 TOWERS: dict[str, Callable[[Keys, Weights, int], int]] = {
     "clip_vision_model": clip,
-    "gemma3n_audio": gemma.gemma3n_audio,
-    "gemma3n_vision": gemma.gemma3n,
     "gemma4_audio": gemma.gemma4_audio,
     "gemma4_unified_audio": gemma.gemma4_unified_audio,
     "gemma4_unified_vision": gemma.gemma4_unified,
@@ -228,7 +226,6 @@ class Wrapper:
 
 WRAPPERS = {
     "gemma3": Wrapper("siglip_vision_model", join=blocks.join_gemma3),
-    "gemma3n": Wrapper("gemma3n_vision", "gemma3n_audio"),
     "gemma4": Wrapper("gemma4_vision", "gemma4_audio", join=blocks.join_gemma4, assumed=False),
     "gemma4_unified": Wrapper("gemma4_unified_vision", "gemma4_unified_audio", assumed=False),
     "glm4v": Wrapper("glm4v_vision"),

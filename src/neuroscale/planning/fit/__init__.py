@@ -1,11 +1,11 @@
 """Judges whether a model fits: its facts, a device and arguments come in; the memory of a rank and a verdict go out."""
 
+from neuroscale.planning.fit.argument_defaults import Resolved
 from neuroscale.planning.fit.command_changes import Around, choices
 from neuroscale.planning.fit.device import Device, device
 from neuroscale.planning.fit.drafts import draft_method, with_draft
 from neuroscale.planning.fit.engine import fit
-from neuroscale.planning.fit.kv_cache import PagesDiffer
-from neuroscale.planning.fit.result import Choice, Fit, Resolved
+from neuroscale.planning.fit.result import Choice, Fit
 from neuroscale.planning.fit.versions import PINNED
 from neuroscale.planning.fit.weights import uncounted
 
@@ -15,7 +15,6 @@ __all__ = [
     "Choice",
     "Device",
     "Fit",
-    "PagesDiffer",
     "Resolved",
     "choices",
     "device",

@@ -1,17 +1,25 @@
-"""Fills every default of the version, the model and the card into the arguments of `vllm serve`."""
+"""Fills every default of the version, the model and the card into the arguments of `vllm serve`.
+
+Layers with a state add a page for each state, and blocks of attention of its size, as `_align_hybrid_block_size`
+(platforms/interface.py), `MambaModelConfig` (model_executor/models/config.py) and `MambaSpec`
+(v1/kv_cache_interface.py) of vLLM 0.32 do. All sizes are bytes of one rank.
+"""
 
 from __future__ import annotations
 
-from neuroscale.models.facts import ModelFacts
+import math
+from dataclasses import dataclass
+
+from neuroscale.models.cache_bytes import bytes_per_token, state_bytes
+from neuroscale.models.facts import ModelFacts, StateLayers
 from neuroscale.models.mixers import BLOCK as COMPRESSED_BLOCK
 from neuroscale.planning.fit.device import Device, served_dtype
 from neuroscale.planning.fit.drafts import WITHOUT_OVERLAP
 from neuroscale.planning.fit.kv_cache import is_compressed
-from neuroscale.planning.fit.result import Resolved
 from neuroscale.planning.fit.sparse import BLOCK as SPARSE_BLOCK
 from neuroscale.planning.fit.sparse import has_indexer, sparse_cache_dtype
-from neuroscale.planning.fit.states import block_of_states, state_caches
 from neuroscale.planning.fit.versions import Behaviour
+from neuroscale.planning.fit.weights import predicts
 from neuroscale.vllm.engine_arguments import EngineArguments
 from neuroscale.vllm.model_rules import LARGEST_ITEM
 
@@ -26,7 +34,39 @@ VIDEO_TOKENS = LARGEST_ITEM["gemma4"]
 
 _LARGE_CARD_GIB = 70.0  # from that memory on, 8,192 tokens a step and 1,024 requests, but not on an A100
 
-_UNCHUNKED = 32768  # up to a context of so many tokens, the first engine computes a prompt in one step
+_KERNEL = 16  # tokens of the smallest block that attention takes on accelerators
+_CPU_KERNEL = 32
+
+_WITH_CHECKPOINT = "mamba2"
+"""The kind that keeps a state at a block's end while a prompt goes on (`num_prefill_checkpoint_blocks`)."""
+
+
+@dataclass(frozen=True)
+class StateCache:
+    """The states of `layers` layers."""
+
+    page_bytes: int  # bytes of one state
+    blocks: int  # the states that a request holds
+    layers: int
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The arguments with every default of the version and the card filled in."""
+
+    utilization: float
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    block_size: int
+    # Tokens that are scheduled but not yet computed; windowed layers hold so many more of a request.
+    in_flight_tokens: int
+    kv_cache_dtype: str
+    async_scheduling: bool
+    hybrid: bool
+    graphs: bool
+    # The states that layers keep in place of keys and values, by kind; `block_size` follows from them, too.
+    states: tuple[StateCache, ...] = ()
 
 
 def resolve(
@@ -41,8 +81,6 @@ def resolve(
         tokens, sequences = 2 * tokens, 2 * sequences
     sequences = asked_sequences or sequences
     if asked_tokens is None:
-        if does.engine == "v0" and length <= _UNCHUNKED:
-            tokens = max(length, 2048)
         if arguments.enable_chunked_prefill is False:
             tokens = max(length, tokens)  # a prompt is one step
         if does.image_in_one_step and looks_both_ways(facts, arguments):
@@ -91,7 +129,7 @@ def _batch(device: Device, arguments: EngineArguments, does: Behaviour) -> tuple
         return 16384, 1024
     if memory >= _LARGE_CARD_GIB and "a100" not in f"{device.name} {device.title}".lower():
         return 8192, 1024
-    return (512, 256) if does.engine == "v0" else (2048, 256)
+    return 2048, 256
 
 
 def looks_both_ways(facts: ModelFacts, arguments: EngineArguments) -> bool:
@@ -127,3 +165,67 @@ def _cache_dtype(facts: ModelFacts, arguments: EngineArguments) -> str:
     if scheme is not None and scheme.kv_cache is not None and scheme.method in ("modelopt", "compressed-tensors"):
         return scheme.kv_cache
     return served_dtype(facts, arguments)
+
+
+def state_caches(facts: ModelFacts, device: Device, arguments: EngineArguments) -> tuple[StateCache, ...]:
+    """The cache of each kind of state. With prefix caching (vLLM's default beside attention), a request holds the state
+    before the last block's end and the one that it computes, and with Mamba-2 one more; without it, a request holds
+    one. Each guessed token adds one."""
+    guessed = guessed_tokens(facts, arguments)
+    caches = []
+    for kind in facts.states:
+        blocks = 1 + guessed
+        if prefix_caching(facts, arguments):
+            blocks = 2 + guessed + (kind.kind == _WITH_CHECKPOINT)
+        caches.append(StateCache(_page(facts, kind, device, arguments), blocks, kind.layers))
+    return tuple(caches)
+
+
+def guessed_tokens(facts: ModelFacts, arguments: EngineArguments) -> int:
+    """Tokens guessed in a step: the command's number, else the model's number of layers of multi-token prediction."""
+    if arguments.speculative_tokens or not predicts(arguments):
+        return arguments.speculative_tokens
+    return sum(layers.layers for layers in facts.predicting if layers.kind != "indexer")
+
+
+def prefix_caching(facts: ModelFacts, arguments: EngineArguments) -> bool:
+    """Whether vLLM caches prefixes: by default if a layer has attention (`is_prefix_caching_supported` of
+    config/model.py)."""
+    said = arguments.enable_prefix_caching
+    return bool(facts.cache) if said is None else said
+
+
+def block_of_states(
+    facts: ModelFacts,
+    device: Device,
+    arguments: EngineArguments,
+    states: tuple[StateCache, ...],
+    cache_dtype: str,
+    block: int,
+) -> int:
+    """Tokens of a block of attention beside states: so many that it is as large as the largest state's page. `block`:
+    the tokens of the block without states; `cache_dtype`: the dtype of keys and values."""
+    if not states or not facts.cache:
+        return block
+    kernel = _CPU_KERNEL if device.family == "cpu" else _KERNEL
+    step = max(kernel, block)
+    token = max(bytes_per_token(layers, cache_dtype, ranks=arguments.tensor_parallel_size) for layers in facts.cache)
+    largest = max(state.page_bytes for state in states)
+    aligned = step * math.ceil(largest / (step * token))
+    return max(block, kernel * math.ceil(aligned / kernel))
+
+
+def _page(facts: ModelFacts, kind: StateLayers, device: Device, arguments: EngineArguments) -> int:
+    dtype = served_dtype(facts, arguments)
+    looked_back = dtype if arguments.mamba_cache_dtype == "auto" else arguments.mamba_cache_dtype
+    recurrent = arguments.mamba_ssm_cache_dtype
+    if device.family == "cpu" and recurrent == "auto" and kind.dtype is None:
+        # True of processors with AVX-512 for bfloat16 (platforms/cpu.py); for others it never counts too little.
+        recurrent = "float32"
+    return state_bytes(
+        kind,
+        looked_back,
+        recurrent,
+        ranks=arguments.tensor_parallel_size,
+        speculative_tokens=guessed_tokens(facts, arguments),
+    )

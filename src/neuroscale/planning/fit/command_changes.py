@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.device import Device
@@ -57,14 +57,14 @@ class _Refused:
     device: Device
     arguments: EngineArguments
 
-    def change(self, told: str, **changes: object) -> _Attempt:
-        """The attempt with some arguments changed; `told`: the change as a sentence."""
+    def change(self, change: str, **changes: object) -> _Attempt:
+        """The attempt with some arguments changed; `change`: that as a sentence."""
         arguments = replace(self.arguments, **changes)  # type: ignore[arg-type]
-        return _Attempt(told, self.facts, self.device, arguments)
+        return _Attempt(change, self.facts, self.device, arguments)
 
 
 _Works = tuple[_Attempt, Fit]
-_Kind = Callable[[_Refused], Iterator[_Attempt]]  # attempts of one kind of change, from the nearest to the furthest
+_Kind = Callable[[_Refused], Iterable[_Attempt]]  # attempts of one kind of change, from the nearest to the furthest
 
 
 def choices(
@@ -76,13 +76,13 @@ def choices(
     start = _Refused(refused, facts, device, arguments)
     single = _found(_kinds(start, around), refused.version)
     in_8_bits = _found([_shorter_in_8_bits(start)], refused.version)
-    found = [*single, *in_8_bits]
+    works = [*single, *in_8_bits]
     if not any((result.accelerator, result.count) == (device.name, refused.count) for _, result in single):
         pairs = _pairs(start, around, in_8_bits)
-        if not pairs and not any(result.accelerator == device.name for _, result in found):
+        if not pairs and not any(result.accelerator == device.name for _, result in works):
             pairs = _pairs_with_cards(start, around)
-        found += pairs
-    ordered = [_choice(attempt, arguments, result, around.price) for attempt, result in found]
+        works += pairs
+    ordered = [_choice(attempt, arguments, result, around.price) for attempt, result in works]
 
     def rank(choice: Choice) -> tuple[int, Decimal]:
         if choice.accelerator == device.name:
@@ -98,11 +98,10 @@ def choices(
 
 def _found(kinds: Iterable[Iterator[_Attempt]], version: str) -> list[_Works]:
     """The first attempt of each kind that starts."""
-    works = (next(_that_start(attempts, version), None) for attempts in kinds)
-    return [one for one in works if one is not None]
+    return [works for attempts in kinds for works in islice(_that_start(attempts, version), 1)]
 
 
-def _that_start(attempts: Iterator[_Attempt], version: str) -> Iterator[_Works]:
+def _that_start(attempts: Iterable[_Attempt], version: str) -> Iterator[_Works]:
     for attempt in attempts:
         result = fit(attempt.facts, attempt.device, attempt.arguments, version=version)
         if result.verdict != "refused":
@@ -140,8 +139,6 @@ def _pairs(start: _Refused, around: Around, in_8_bits: Sequence[_Works]) -> list
     up only margin and throughput, a cache of 8 bits and another copy of the model give up precision. Of the pairs that
     shorten the context, the one that keeps most of it holds."""
     copies = partial(_other_copies, around)
-    if not _can_start(copies, start):
-        return []
     for first, second in (
         (_share_of_the_card, _fewer_requests),
         (_share_of_the_card, _in_8_bits),
@@ -176,24 +173,6 @@ def _both(first: _Kind, second: _Kind, start: _Refused) -> Iterator[_Attempt]:
         for other in second(_Refused(result, attempt.facts, start.device, attempt.arguments)):
             also = attempt.change[0].lower() + attempt.change[1:]
             yield replace(other, change=f"{other.change.rstrip('.')}, and {also}")
-
-
-def _can_start(copies: _Kind, start: _Refused) -> bool:
-    """Whether a copy of the model starts with all changes at once, which saves trying the pairs where none can work."""
-    device, refused = start.device, start.result
-    of_all = [start.facts, *(copy.facts for copy in copies(start))]
-    shares = (None,) if device.family == "cpu" else (_UTILIZATIONS[-1], device.free_share)
-    least = replace(
-        start.arguments,
-        kv_cache_dtype="fp8" if "fp8" in device.kv_cache_dtypes else start.arguments.kv_cache_dtype,
-        max_num_seqs=min(_SEQUENCES[-1], refused.resolved.max_num_seqs),
-        max_model_len=min(_SHORTEST, refused.max_model_len),
-    )
-    return any(
-        fit(copy, device, replace(least, gpu_memory_utilization=share), version=refused.version).verdict != "refused"
-        for copy in of_all
-        for share in shares
-    )
 
 
 def _in_8_bits(start: _Refused) -> Iterator[_Attempt]:
@@ -233,12 +212,12 @@ def _less_of_the_card(start: _Refused) -> Iterator[_Attempt]:
     """The largest share of the memory that is surely free, if the requested share is more than that."""
     share = start.device.free_share
     if start.device.family != "cpu" and share < start.result.resolved.utilization:
-        told = f"Let vLLM take {share:.0%} of the memory: more may not be free."
-        yield start.change(told, gpu_memory_utilization=share)
+        change = f"Let vLLM take {share:.0%} of the memory: more may not be free."
+        yield start.change(change, gpu_memory_utilization=share)
 
 
-def _share_of_the_card(start: _Refused) -> Iterator[_Attempt]:
-    yield from chain(_more_of_the_card(start), _less_of_the_card(start))
+def _share_of_the_card(start: _Refused) -> Iterable[_Attempt]:
+    return chain(_more_of_the_card(start), _less_of_the_card(start))
 
 
 def _fewer_requests(start: _Refused) -> Iterator[_Attempt]:

@@ -81,8 +81,8 @@ class Device:
     @cached_property
     def slice_of(self) -> int | None:
         """The size of a MIG slice in sevenths of its card; None for a whole card."""
-        found = re.search(r"\b([1-7])g[.\-_ ]\d+ ?gb", f"{self.name} {self.title}".lower())
-        return int(found[1]) if found else None
+        sevenths = re.search(r"\b([1-7])g[.\-_ ]\d+ ?gb", f"{self.name} {self.title}".lower())
+        return int(sevenths[1]) if sevenths else None
 
     @property
     def may_show(self) -> bool:

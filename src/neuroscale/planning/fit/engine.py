@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from neuroscale.core.errors import InputError
 from neuroscale.core.units import GIB
-from neuroscale.models.facts import CacheLayers, ModelFacts
+from neuroscale.models.facts import ModelFacts
 from neuroscale.models.hf_overrides import with_overrides
-from neuroscale.planning.fit.argument_defaults import resolve
+from neuroscale.planning.fit.argument_defaults import Resolved
 from neuroscale.planning.fit.confidence import (
     UNMEASURED,
     USUAL_SHARE,
@@ -23,15 +21,14 @@ from neuroscale.planning.fit.confidence import (
     untried_share,
 )
 from neuroscale.planning.fit.device import CONTEXT_GIB, SMALL_CARD_GIB, Device
-from neuroscale.planning.fit.drafts import draft_apart, shape_of
-from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, Pool, is_compressed, packed_pool, pool
+from neuroscale.planning.fit.drafts import draft_apart
+from neuroscale.planning.fit.kv_cache import Pool
 from neuroscale.planning.fit.messages import explained, log_lines
-from neuroscale.planning.fit.overhead import Overhead, overhead, runner
-from neuroscale.planning.fit.result import Closeness, Fit, Resolved, Verdict, memory_of
-from neuroscale.planning.fit.states import token_bytes
+from neuroscale.planning.fit.overhead import runner
+from neuroscale.planning.fit.rank import Rank, assemble
+from neuroscale.planning.fit.result import Closeness, Fit, Verdict, memory_of
 from neuroscale.planning.fit.support import too_long, unsupported
-from neuroscale.planning.fit.versions import PINNED, Behaviour, behaviour
-from neuroscale.planning.fit.weights import RankWeights, predicts, rank_weights, uncounted
+from neuroscale.planning.fit.versions import PINNED
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 _BAND_GIB, _BAND_OF_OVERHEAD, _BAND_SHARED_GIB = 0.35, 0.15, 1.5
@@ -47,66 +44,51 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
     """The verdict, the memory of the fullest rank, and what vLLM prints at its start. The number of accelerators is the
     product of the arguments' parallel sizes. A `max_model_len` of -1 is the longest context that fits. Raises
     ValueError for a text that is not a version."""
-    refused: list[str] = []
+    against: list[str] = []
     if arguments.hf_overrides:
         try:
             facts = replace(with_overrides(facts, arguments.hf_overrides), draft=facts.draft)
         except InputError as error:
-            refused = [f"{problem.where} {problem.field}: {problem.message}." for problem in error.problems]
+            against = [f"{problem.where} {problem.field}: {problem.message}." for problem in error.problems]
         arguments = replace(arguments, hf_overrides=None)
     if arguments.max_model_len == -1:
         fitted = fit(facts, device, replace(arguments, max_model_len=None), version=version)
         arguments = replace(arguments, max_model_len=max(min(fitted.max_context, fitted.max_model_len), 1))
-    arguments = replace(arguments, unplanned=uncounted(facts, arguments))
-    does = behaviour(version)
-    if facts.states and arguments.enable_prefix_caching is None and not does.prefixes_of_states:
-        arguments = replace(arguments, enable_prefix_caching=False)
-    if does.yarn_multiplied and facts.length_by_yarn is not None:
-        facts = replace(facts, max_position_embeddings=facts.length_by_yarn, default_length=None)
-    resolved = resolve(facts, device, arguments, does)
-    weights = rank_weights(facts, arguments)
-    beside = overhead(facts, device, arguments, resolved, does)
-    usable = math.floor(device.memory_bytes * share(device, arguments, resolved))
-    taken = weights.total + sum(beside.counted.values())
-    against = [*refused, *unsupported(facts, device, arguments, resolved), *too_long(facts, arguments, resolved)]
-    blocks: Pool | None = None
-    try:
-        blocks = cache_pool(facts, arguments, resolved, does)
-    except PagesDiffer:
+    rank = assemble(facts, device, arguments, version)
+    facts, arguments, resolved, blocks = rank.facts, rank.arguments, rank.resolved, rank.pool
+    against += unsupported(rank)
+    against += too_long(facts, arguments, resolved)
+    if blocks is None:
         against.append(f"The layers of {facts.name} keep caches that vLLM {version} cannot put into one.")
-    if blocks and (device.family == "cpu" or runner(facts, does, arguments) == "first"):
+    elif device.family == "cpu" or runner(facts, rank.does, arguments) == "first":
         against += draft_apart(facts, arguments, blocks)
-    if blocks and arguments.num_gpu_blocks_override is not None:
-        fixed = arguments.num_gpu_blocks_override * blocks.block_bytes
-        arguments = replace(arguments, kv_cache_memory_bytes=fixed)
-    available = usable - taken if arguments.kv_cache_memory_bytes is None else arguments.kv_cache_memory_bytes
-    room = available - (blocks.block_bytes if blocks and does.spare_block else 0)
+    is_fixed = arguments.kv_cache_memory_bytes is not None  # the command sets the cache's size, so it is exact
+    available = rank.usable - rank.taken
+    if arguments.kv_cache_memory_bytes is not None:
+        available = arguments.kv_cache_memory_bytes
+    room = available - (blocks.block_bytes if blocks and rank.does.spare_block else 0)
     request = blocks.request_bytes(resolved.max_model_len, resolved.in_flight_tokens) if blocks else 0
-    lacks = [
-        *too_much(device, arguments, resolved, beside, usable, taken),
-        *too_little(arguments, resolved, request, room),
-    ]
-    off = band(facts, device, arguments, resolved, weights, beside, version)
-    said = arguments.kv_cache_memory_bytes is not None  # the command sets the cache's size, so it is exact
-    lacks += too_few_states(resolved, blocks, available, does, 0.0 if said else off)
-    spare = _spare(device, arguments, taken, room, request)
-    states = [] if said else _spare_states(resolved, blocks, available, does)
+    off = band_gib(rank)
+    lacks = [*too_much(rank), *_too_little(arguments, resolved, request, room)]
+    lacks += too_few_states(rank, available, 0.0 if is_fixed else off)
+    spare = _spare(rank, room, request)
+    states = [] if is_fixed else _spare_states(rank, available)
     least = min([spare, *(-lack.missing for lack in lacks), *states])
     decided = bool(against) or blocks is None or not device.memory_gib
     # Memory that other programs do not hold does not help a start that surely lacks more.
     asks = not decided and spare >= -off * GIB
-    close: Closeness = _by_held(device, beside, usable, arguments, resolved, off) if asks else ""
+    close: Closeness = _by_held(rank, off) if asks else ""
     if not decided and not close and abs(least) < off * GIB:
         close = "estimate"
-    against += [lack.told for lack in lacks]
+    against += [lack.sentence for lack in lacks]
     starts = not against and blocks is not None and request <= room
     concurrency = tokens = 0.0
     if starts and blocks is not None:
         per_request = blocks.blocks_per_request(resolved.max_model_len, resolved.in_flight_tokens)
         concurrency = blocks.num_blocks(available) / per_request
-        tokens = printed_tokens(blocks, available, concurrency, resolved, does)
+        tokens = _printed_tokens(blocks, available, concurrency, rank)
     verdict: Verdict = "refused" if not starts else "tight" if close else "fits"
-    unknown = unjudged(facts, device, arguments, version) or unknown_need(facts, device, arguments, resolved, version)
+    unknown = unjudged(rank) or unknown_need(rank)
     if verdict == "fits" and unknown:
         verdict = "tight"
     kv_cache = available if starts else request
@@ -118,53 +100,54 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         count=arguments.ranks,
         version=version,
         resolved=resolved,
-        memory_gib=memory_of(weights.total, kv_cache, sum(beside.counted.values()), usable),
+        memory_gib=memory_of(rank.weights.total, kv_cache, sum(rank.beside.counted.values()), rank.usable),
         total_gib=device.memory_gib,
         available_gib=available / GIB,
         request_gib=request / GIB,
-        weights_gib={group: size / GIB for group, size in weights.by_group.items()},
-        overhead_gib={part: size / GIB for part, size in beside.counted.items()},
-        later_gib={part: size / GIB for part, size in beside.later.items()},
+        weights_gib={group: size / GIB for group, size in rank.weights.by_group.items()},
+        overhead_gib={part: size / GIB for part, size in rank.beside.counted.items()},
+        later_gib={part: size / GIB for part, size in rank.beside.later.items()},
         band_gib=off,
         kv_cache_tokens=int(tokens),
         max_concurrency=concurrency,
         max_model_len=resolved.max_model_len,
         max_context=blocks.longest(room, resolved.in_flight_tokens, most) if blocks else 0,
-        context_band=_context_band(blocks, room, 0.0 if said else off, resolved, most),
+        context_band=_context_band(blocks, room, 0.0 if is_fixed else off, resolved, most),
         band_known=device.family not in UNMEASURED,
         close=close,
-        seconds_per_step=_offload_seconds(device, weights),
+        seconds_per_step=_offload_seconds(rank),
         log=(),
-        confidence=confidence_of(doubts(facts, device, arguments, version)),
+        confidence=confidence_of(doubts(rank)),
         against=tuple(against),
         reasons=(),
+        unjudged=unjudged(rank),
         pool=blocks,
     )
-    reasons = (*explained(result, facts, device, unknown), *(one.sentence for one in arguments.unplanned))
-    return replace(result, log=log_lines(result, does, weights), reasons=reasons)
+    reasons = (*explained(result, rank, unknown), *(part.sentence for part in arguments.unplanned))
+    return replace(result, log=log_lines(result, rank), reasons=reasons)
 
 
-def _spare(device: Device, arguments: EngineArguments, taken: int, room: int, request: int) -> int:
+def _spare(rank: Rank, room: int, request: int) -> int:
     """Bytes beyond the need, as far as an estimate decides them: in the cache's share of the memory or, if the command
     sets the cache's size, beside the cache."""
-    if arguments.kv_cache_memory_bytes is None:
+    if rank.arguments.kv_cache_memory_bytes is None:
         return room - request
-    return device.memory_bytes - device.held_bytes - taken - arguments.kv_cache_memory_bytes
+    return rank.device.memory_bytes - rank.device.held_bytes - rank.taken - rank.arguments.kv_cache_memory_bytes
 
 
-def _by_held(
-    device: Device, beside: Overhead, usable: int, arguments: EngineArguments, resolved: Resolved, off: float
-) -> Closeness:
+def _by_held(rank: Rank, off: float) -> Closeness:
     """Whether the verdict depends on how much memory other programs hold, if that is not known. What vLLM takes outside
     its share may be `off` GiB less than estimated; the share itself is exact."""
+    device = rank.device
     least, most = device.held_band
-    if device.may_show and (device.memory_bytes < SMALL_CARD_GIB * GIB or resolved.utilization > USUAL_SHARE):
+    if device.may_show and (device.memory_bytes < SMALL_CARD_GIB * GIB or rank.resolved.utilization > USUAL_SHARE):
         most = max(most, device.shown_bytes)
-    if arguments.kv_cache_memory_bytes is not None or least == most:
+    if rank.arguments.kv_cache_memory_bytes is not None or least == most:
         return ""
-    later = sum(beside.later.values())
-    surely = usable + max(later - round(off * GIB), 0)
-    return "held" if device.memory_bytes - most < usable + later and surely <= device.memory_bytes - least else ""
+    later = sum(rank.beside.later.values())
+    surely = rank.usable + max(later - round(off * GIB), 0)
+    depends = device.memory_bytes - most < rank.usable + later and surely <= device.memory_bytes - least
+    return "held" if depends else ""
 
 
 def _context_band(blocks: Pool | None, room: int, off: float, resolved: Resolved, most: int) -> tuple[int, int]:
@@ -176,57 +159,12 @@ def _context_band(blocks: Pool | None, room: int, off: float, resolved: Resolved
     return least, longest
 
 
-def share(device: Device, arguments: EngineArguments, resolved: Resolved) -> float:
-    """The share of the whole memory that vLLM may take: all of it on a CPU whose cache has a size of its own."""
-    if device.family == "cpu" and arguments.kv_cache_memory_bytes is not None:
-        return 1.0
-    return resolved.utilization
-
-
-def cache_pool(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> Pool:
-    """The blocks of a rank. Raises PagesDiffer."""
-    stages = arguments.pipeline_parallel_size
-    if is_compressed(facts):
-        return packed_pool([replace(kind, layers=math.ceil(kind.layers / stages)) for kind in facts.cache])
-    kinds = without_windows(facts.cache) if arguments.disable_sliding_window else facts.cache
-    layers = [(_spec(facts, kind, arguments, resolved), math.ceil(kind.layers / stages)) for kind in kinds]
-    if predicts(arguments):
-        # The last pipeline stage holds all layers of multi-token prediction.
-        layers += [(_spec(facts, kind, arguments, resolved), kind.layers) for kind in facts.predicting]
-    if facts.draft is not None:
-        layers += [(_spec(facts.draft, kind, arguments, resolved), kind.layers) for kind in facts.draft.cache]
-    for state in resolved.states:
-        spec = LayerSpec("state", resolved.block_size, 0, padded=state.page_bytes, held=state.blocks)
-        layers.append((spec, math.ceil(state.layers / stages)))
-    return pool(layers, hybrid=resolved.hybrid, padding_ratio=does.padding_ratio, padded=does.windows_padded)
-
-
-def without_windows(cache: Sequence[CacheLayers]) -> tuple[CacheLayers, ...]:
-    """The cache under --disable-sliding-window: layers keep the whole context, no longer than the shortest window."""
-    alike: Counter[CacheLayers] = Counter()
-    for kind in cache:
-        whole = replace(kind, kind="full", window=None) if kind.kind == "sliding" else kind
-        alike[replace(whole, layers=0)] += kind.layers
-    return tuple(replace(kind, layers=layers) for kind, layers in alike.items())
-
-
-def printed_tokens(blocks: Pool, available: int, concurrency: float, resolved: Resolved, does: Behaviour) -> int:
+def _printed_tokens(blocks: Pool, available: int, concurrency: float, rank: Rank) -> int:
     """The 'GPU KV cache size' that the version prints, in tokens."""
-    if does.tokens_by_concurrency:
-        return int(concurrency * resolved.max_model_len)
+    if rank.does.tokens_by_concurrency:
+        return int(concurrency * rank.resolved.max_model_len)
     smallest = min(group.spec.block_size * group.spec.shards for group in blocks.groups)
     return blocks.num_blocks(available) // len(blocks.groups) * smallest
-
-
-def _spec(facts: ModelFacts, kind: CacheLayers, arguments: EngineArguments, resolved: Resolved) -> LayerSpec:
-    return LayerSpec(
-        kind=kind.kind,
-        block_size=resolved.block_size,
-        bytes_per_token=token_bytes(facts, kind, resolved.kv_cache_dtype, arguments),
-        window=kind.window,
-        shards=arguments.decode_context_parallel_size,
-        shape=shape_of(kind, arguments.tensor_parallel_size),
-    )
 
 
 @dataclass(frozen=True)
@@ -234,13 +172,12 @@ class Lack:
     """Memory that a start lacks: `missing` bytes (infinite where nothing is known), and the sentence that says so."""
 
     missing: float
-    told: str
+    sentence: str
 
 
-def too_much(
-    device: Device, arguments: EngineArguments, resolved: Resolved, beside: Overhead, usable: int, taken: int
-) -> list[Lack]:
+def too_much(rank: Rank) -> list[Lack]:
     """The parts that do not fit outside the share that vLLM takes, or beside a cache whose size is fixed."""
+    device, arguments, resolved, taken = rank.device, rank.arguments, rank.resolved, rank.taken
     if not device.memory_gib:
         return [Lack(math.inf, f"The memory of {device.title} is not known, so nothing can be fitted to it.")]
     if arguments.kv_cache_memory_bytes is not None:
@@ -254,7 +191,8 @@ def too_much(
         return [Lack(short, sentence)]
     if device.family == "cpu":
         return []
-    outside = outside_bytes(device, usable)
+    # Negative if the share is larger than the free memory.
+    outside = device.memory_bytes - rank.usable - device.held_bytes
     if outside < 0:
         sentence = (
             f"--gpu-memory-utilization={resolved.utilization:g} of {device.memory_gib:.2f} GiB is more than is free "
@@ -262,41 +200,43 @@ def too_much(
         )
         # The memory is never free as a whole: vLLM's own process holds some of it when it asks.
         return [Lack(-outside if resolved.utilization < 1 else math.inf, sentence)]
-    later = sum(beside.later.values())
+    later = sum(rank.beside.later.values())
     if later > outside:
         sentence = (
-            f"The {' and the '.join(beside.later)} take {later / GIB:.2f} GiB after the cache has its share, and "
+            f"The {' and the '.join(rank.beside.later)} take {later / GIB:.2f} GiB after the cache has its share, and "
             f"{max(outside, 0) / GIB:.2f} GiB are left outside it: vLLM runs out of memory while it starts."
         )
         return [Lack(later - outside, sentence)]
     return []
 
 
-def _spare_states(resolved: Resolved, blocks: Pool | None, available: int, does: Behaviour) -> list[int]:
+def _spare_states(rank: Rank, available: int) -> list[int]:
     """Bytes of the blocks beyond those that hold a state for each request that CUDA graphs are captured for; negative
     if there are too few blocks (`resolve_cudagraph_mode_and_sizes` of vLLM's config/compilation.py). Empty if any
     number of blocks does."""
-    if blocks is None or not resolved.states or not resolved.graphs or not does.blocks_for_all_states:
+    blocks, resolved = rank.pool, rank.resolved
+    if blocks is None or not resolved.states or not resolved.graphs or not rank.does.blocks_for_all_states:
         return []
     return [(blocks.num_blocks(available) - resolved.max_num_seqs) * blocks.block_bytes]
 
 
-def too_few_states(resolved: Resolved, blocks: Pool | None, available: int, does: Behaviour, off: float) -> list[Lack]:
+def too_few_states(rank: Rank, available: int, off: float) -> list[Lack]:
     """Says so if CUDA graphs are captured for more requests than there are blocks to hold a state of each. `off`: GiB
     by which the bytes available may be off (0.0: they are exact): the number to write instead surely starts."""
-    (spare, *_) = (*_spare_states(resolved, blocks, available, does), 0)
-    # Without a block there is no room for one request, which `too_little` or the verdict says.
+    blocks = rank.pool
+    (spare, *_) = (*_spare_states(rank, available), 0)
+    # Without a block there is no room for one request, which `_too_little` or the verdict says.
     if blocks is None or spare >= 0 or not (held := blocks.num_blocks(available)):
         return []
     surely = max(blocks.num_blocks(available - round(off * GIB)), 1)
     sentence = (
-        f"--max-num-seqs={resolved.max_num_seqs} is more than the {held} blocks that hold states: vLLM captures CUDA "
-        f"graphs for a state of each request. Write --max-num-seqs={surely} or less."
+        f"--max-num-seqs={rank.resolved.max_num_seqs} is more than the {held} blocks that hold states: vLLM captures "
+        f"CUDA graphs for a state of each request. Write --max-num-seqs={surely} or less."
     )
     return [Lack(-spare if off else math.inf, sentence)]
 
 
-def too_little(arguments: EngineArguments, resolved: Resolved, request: int, room: int) -> list[Lack]:
+def _too_little(arguments: EngineArguments, resolved: Resolved, request: int, room: int) -> list[Lack]:
     """Says so if a cache whose size is fixed does not hold one request."""
     if arguments.kv_cache_memory_bytes is None or request <= room:
         return []
@@ -317,40 +257,28 @@ def _holders(device: Device) -> str:
     return "the host, which shares this memory, and other programs" if device.shared else "the driver"
 
 
-def outside_bytes(device: Device, usable: int) -> int:
-    """Free bytes outside the share that vLLM takes; negative if the share is larger than the free memory."""
-    return device.memory_bytes - usable - device.held_bytes
-
-
-def band(
-    facts: ModelFacts,
-    device: Device,
-    arguments: EngineArguments,
-    resolved: Resolved,
-    weights: RankWeights,
-    beside: Overhead,
-    version: str,
-) -> float:
+def band_gib(rank: Rank) -> float:
     """GiB by which the estimate of the memory for the cache may be off. It holds for nine of ten starts in
     tests/ground_truth whose flags are known. Kinds of starts without one there have a wider band: slices of a card, and
     those of `untried_share`, twice the common one."""
-    of_overhead = _BAND_OF_OVERHEAD * sum(beside.counted.values()) / GIB
-    off = max(_BAND_GIB, of_overhead) + _BAND_OF_WEIGHTS[facts.basis] * weights.total / GIB
+    facts, device, requests = rank.facts, rank.device, rank.resolved.max_num_seqs
+    of_overhead = _BAND_OF_OVERHEAD * sum(rank.beside.counted.values()) / GIB
+    off = max(_BAND_GIB, of_overhead) + _BAND_OF_WEIGHTS[facts.basis] * rank.weights.total / GIB
     if device.shared:
         off += _BAND_SHARED_GIB
-    if is_unmeasured(facts, arguments, version):
+    if is_unmeasured(rank):
         off += of_overhead
-    if device.slice_of or untried_share(facts, device, arguments, resolved):
+    if device.slice_of or untried_share(rank):
         off *= 2
     if device.slice_of:
         off += CONTEXT_GIB
-    if facts.states and not device.switched and resolved.max_num_seqs > _SMALL_BATCH and device.family == "cuda":
-        off += _BAND_STATES_GIB * resolved.max_num_seqs
+    if facts.states and not device.switched and requests > _SMALL_BATCH and device.family == "cuda":
+        off += _BAND_STATES_GIB * requests
     return off
 
 
-def _offload_seconds(device: Device, weights: RankWeights) -> float | None:
+def _offload_seconds(rank: Rank) -> float | None:
     """Seconds of each step in which offloaded weights cross PCIe; None if its speed is unknown."""
-    if not weights.offloaded:
+    if not rank.weights.offloaded:
         return 0.0
-    return weights.offloaded / (device.pcie_gb_s * 1e9) if device.pcie_gb_s else None
+    return rank.weights.offloaded / (rank.device.pcie_gb_s * 1e9) if rank.device.pcie_gb_s else None

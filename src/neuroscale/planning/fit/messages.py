@@ -6,10 +6,10 @@ from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.confidence import unread_states
 from neuroscale.planning.fit.device import Device
+from neuroscale.planning.fit.rank import Rank
 from neuroscale.planning.fit.result import Fit
 from neuroscale.planning.fit.sparse import are_kernels_unknown
-from neuroscale.planning.fit.versions import MEASURED, PINNED, Behaviour, number
-from neuroscale.planning.fit.weights import RankWeights
+from neuroscale.planning.fit.versions import MEASURED, PINNED, number
 
 _BASIS = {
     "headers": "what its files or a start of it say",
@@ -32,17 +32,18 @@ def _held(device: Device) -> str:
     return _HELD if device.shared else _HELD_OF_A_CARD
 
 
-def log_lines(result: Fit, does: Behaviour, weights: RankWeights) -> tuple[str, ...]:
+def log_lines(result: Fit, rank: Rank) -> tuple[str, ...]:
     """The lines on memory in vLLM's log, in the words of the version; none for a start that ends before them."""
-    too_large = result.total_gib is not None and weights.total / GIB > result.total_gib
+    weights = rank.weights.total / GIB
+    too_large = result.total_gib is not None and weights > result.total_gib
     if result.against or too_large:
         return ()
-    lines = [f"Model loading took {weights.total / GIB:.2f} GiB memory"]
+    lines = [f"Model loading took {weights:.2f} GiB memory"]
     lines.append(f"Available KV cache memory: {result.available_gib:.2f} GiB")
     if result.verdict != "refused":
         size = f"GPU KV cache size: {result.kv_cache_tokens:,} tokens"
         most = f"Maximum concurrency for {result.max_model_len:,} tokens per request: {result.max_concurrency:.2f}x"
-        lines += [f"{size}, {most}"] if does.one_line else [size, most]
+        lines += [f"{size}, {most}"] if rank.does.one_line else [size, most]
     elif result.available_gib <= 0:
         lines.append("ValueError: No available memory for the cache blocks.")
     else:
@@ -55,9 +56,10 @@ def log_lines(result: Fit, does: Behaviour, weights: RankWeights) -> tuple[str, 
     return tuple(lines)
 
 
-def explained(result: Fit, facts: ModelFacts, device: Device, unknown: str) -> tuple[str, ...]:
+def explained(result: Fit, rank: Rank, unknown: str) -> tuple[str, ...]:
     """Complete sentences: first the reason of the verdict, then the source of each number. `unknown`: the part of the
     need that nobody knows, as a clause ("": there is none)."""
+    facts, device = rank.facts, rank.device
     sentences = list(result.against)
     sentences += _decision(result, device, unknown)
     sentences += _parts(result, facts)
@@ -206,8 +208,9 @@ def _unknown(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
         )
     if result.confidence == "medium" and device.family == "cuda" and not (device.shared or device.slice_of):
         runner = "" if number(result.version) > MEASURED else " under its second model runner"
-        told = f"No start of vLLM {result.version}{runner} was measured"
-        sentences.append(f"{told}: its overhead is read from its source.")
+        sentences.append(
+            f"No start of vLLM {result.version}{runner} was measured: its overhead is read from its source."
+        )
     if facts.states and unread_states(facts, device, result.version):
         sentences.append(
             f"How states are kept is read from the source of other releases on CUDA devices and CPUs; {device.title} "

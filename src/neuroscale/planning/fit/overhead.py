@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from neuroscale.core.units import GIB
+from neuroscale.core.units import GIB, MIB
 from neuroscale.models.facts import DTYPE_BYTES, ModelFacts
+from neuroscale.planning.fit.argument_defaults import Resolved
 from neuroscale.planning.fit.device import Device, served_dtype
-from neuroscale.planning.fit.result import Resolved
-from neuroscale.planning.fit.sparse import has_indexer, indexer_bytes
+from neuroscale.planning.fit.sparse import has_indexer
 from neuroscale.planning.fit.versions import Behaviour, Runner, behaviour
 from neuroscale.planning.fit.weights import loads_audio, loads_vision
 from neuroscale.vllm.engine_arguments import EngineArguments
@@ -25,9 +25,10 @@ SAMPLER_BYTES = {"sorted": 38.3, "filtered": 14.7}
 
 sorted: logits (2) and their copy in 32 bits (4), sorted with 64-bit indices in two buffers each (2 x 12), probabilities
 and their sum (8). Peaks of activations at 1,024 requests on an H100: 38.2 to 38.4 for gpt-oss-20b, Llama-3.1-8B and
-Qwen3-0.6B (github:llm-d/llm-d-benchmark, config_explorer/empirical-vllm-memory-results.md), and Qwen3-14B under 0.15.
-filtered: logits (2 + 4), probabilities (4), random numbers (4), and the kernel's scratch row for each multiprocessor:
-14.6 to 14.9 in the H100 runs of Llama-3.1-8B, Qwen2.5-7B, gemma-2-2b, gemma-2-9b, gpt-oss-20b, Qwen3-8B.
+Qwen3-0.6B (github:llm-d/llm-d-benchmark, config_explorer/empirical-vllm-memory-results.md). Qwen3-14B under 0.15, too.
+
+filtered: logits (2 + 4), probabilities (4), random numbers (4), and the kernel's scratch row for each multiprocessor.
+They are 14.6 to 14.9 in the H100 runs of Llama-3.1-8B, Qwen2.5-7B, gemma-2-2b, gemma-2-9b, gpt-oss-20b, Qwen3-8B.
 """
 
 SECOND_SAMPLER_BYTES = 2.0
@@ -103,12 +104,19 @@ of 114688 tokens, and profiled with 1 video items', -14.28 GiB left of 0.22 of a
 _SMALL_VIDEOS = ("qwen3_vl", "qwen3_5")
 SMALL_VIDEO_PATCHES = 49152
 """Patches of the largest video of these models: all frames together have as many pixels as `longest_edge` of
-video_preprocessor_config.json, 25,165,824, and two frames make a patch of 16 x 16. vLLM 0.32 counts 12,288 tokens for
-it and 16,384 for the largest image (get_max_video_tokens and get_max_image_tokens of models/qwen3_vl.py), and tries
-the larger of the two (multimodal/encoder_budget.py)."""
+video_preprocessor_config.json, 25,165,824. Two frames make a patch of 16 x 16. vLLM 0.32 counts 12,288 tokens for it
+and 16,384 for the largest image (get_max_video_tokens and get_max_image_tokens of models/qwen3_vl.py). It tries the
+larger of the two (multimodal/encoder_budget.py)."""
 
 PATCH_VALUES = {"qwen2": 1176, "qwen3": 1536}
 """Input values of a patch: two frames of 14 x 14 or 16 x 16 pixels in three colours."""
+
+
+_LOGITS_BYTES = 512 * MIB
+"""The scores of a step (VLLM_SPARSE_INDEXER_MAX_LOGITS_MB)."""
+_KEY_BYTES, _KEYS_OF_A_TOKEN = 132, 8
+_LONG = 256 * 1024
+_FACTORS = 5, 2  # requests whose keys are gathered at once: up to a context of `_LONG` tokens, and beyond
 
 
 @dataclass(frozen=True)
@@ -135,7 +143,7 @@ def overhead(
     if has_indexer(facts):
         scratch = _expert_buffers(facts, arguments.tensor_parallel_size, resolved.max_num_batched_tokens)
         width = DTYPE_BYTES[served_dtype(facts, arguments)]
-        counted["indexers"] = indexer_bytes(facts, resolved, round(scratch * width))
+        counted["indexers"] = _indexer_bytes(facts, resolved, round(scratch * width))
     if device.shared:
         counted["host processes"] = round(HOST_GIB * GIB)
     # Experts are shared among the ranks of data parallelism, too (`_part` of weights.py).
@@ -292,3 +300,12 @@ def _expert_buffers(facts: ModelFacts, ranks: int, tokens: int) -> float:
         return 0.0
     inner = facts.moe_intermediate_size / ranks
     return tokens * facts.experts_per_token * (max(inner, facts.hidden_size) + max(2 * inner, facts.hidden_size))
+
+
+def _indexer_bytes(facts: ModelFacts, resolved: Resolved, scratch: int) -> int:
+    """Bytes of a rank for indexers: the chosen tokens of a step, its scores, and the keys gathered for it, which share
+    the `scratch` bytes that experts use."""
+    chosen = int((facts.config or {}).get("index_topk") or 0)
+    factor = _FACTORS[resolved.max_model_len > _LONG]
+    gathered = resolved.max_model_len * _KEYS_OF_A_TOKEN * factor * _KEY_BYTES
+    return 4 * resolved.max_num_batched_tokens * chosen + _LOGITS_BYTES + max(0, gathered - scratch)

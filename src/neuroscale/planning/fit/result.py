@@ -8,8 +8,8 @@ from decimal import Decimal
 from typing import Literal
 
 from neuroscale.core.units import GIB
+from neuroscale.planning.fit.argument_defaults import Resolved
 from neuroscale.planning.fit.kv_cache import Pool
-from neuroscale.planning.fit.states import StateCache
 from neuroscale.planning.plan import Memory
 
 Verdict = Literal["fits", "tight", "refused"]
@@ -30,25 +30,6 @@ def memory_of(weights: int, kv_cache: int, overhead: int, usable: int) -> Memory
         parts[largest] = round(parts[largest] + free + (0.0 if fits else 0.01), 2)
         free = 0.0 if fits else -0.01
     return Memory(weights=parts[0], kv_cache=parts[1], overhead=parts[2], usable=limit, free=free)
-
-
-@dataclass(frozen=True)
-class Resolved:
-    """The arguments with every default of the version and the card filled in."""
-
-    utilization: float
-    max_model_len: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    block_size: int
-    # Tokens that are scheduled but not yet computed; windowed layers hold so many more of a request.
-    in_flight_tokens: int
-    kv_cache_dtype: str
-    async_scheduling: bool
-    hybrid: bool
-    graphs: bool
-    # The states that layers keep in place of keys and values, by kind; `block_size` follows from them, too.
-    states: tuple[StateCache, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,6 +85,7 @@ class Fit:
     # The sentences on what vLLM refuses with any memory, or on what does not fit outside its share.
     against: tuple[str, ...]
     reasons: tuple[str, ...]
+    unjudged: str  # why the start is not judged, as a clause; "" for one that is
     # The cache's blocks on that rank (None: the layers' pages cannot be made one size).
     pool: Pool | None = field(repr=False)
     choices: tuple[Choice, ...] = field(default=())

@@ -10,22 +10,14 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from neuroscale.core.units import MIB
 from neuroscale.models.cache_bytes import SPARSE_CACHE
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.kv_cache import is_compressed
-from neuroscale.planning.fit.result import Resolved
 
 BLOCK = 64
 """Tokens of a block: the only size of the indexer's kernels."""
 
-LOGITS_BYTES = 512 * MIB
-"""The scores of a step (VLLM_SPARSE_INDEXER_MAX_LOGITS_MB)."""
-
-_KEY_BYTES, _KEYS_OF_A_TOKEN = 132, 8
-_LONG = 256 * 1024
-_FACTORS = 5, 2  # requests whose keys are gathered at once: up to a context of `_LONG` tokens, and beyond
 
 Generation = Literal["hopper", "blackwell", "workstation", "older", ""]
 
@@ -53,15 +45,6 @@ def sparse_cache_dtype(facts: ModelFacts, device: Device, asked: str, dtype: str
     if card == "blackwell":
         return "fp8" if asked == "auto" and "GlmMoeDsaForCausalLM" in facts.architectures else dtype
     return SPARSE_CACHE if dtype.startswith("fp8") else dtype
-
-
-def indexer_bytes(facts: ModelFacts, resolved: Resolved, scratch: int) -> int:
-    """Bytes of a rank for indexers: the chosen tokens of a step, its scores, and the keys gathered for it, which share
-    the `scratch` bytes that experts use."""
-    chosen = int((facts.config or {}).get("index_topk") or 0)
-    factor = _FACTORS[resolved.max_model_len > _LONG]
-    gathered = resolved.max_model_len * _KEYS_OF_A_TOKEN * factor * _KEY_BYTES
-    return 4 * resolved.max_num_batched_tokens * chosen + LOGITS_BYTES + max(0, gathered - scratch)
 
 
 def no_kernels(facts: ModelFacts, device: Device) -> str:

@@ -5,22 +5,21 @@ from __future__ import annotations
 from neuroscale.models.cache_bytes import undivided
 from neuroscale.models.facts import ModelFacts
 from neuroscale.models.mixers import BLOCK as COMPRESSED_BLOCK
-from neuroscale.planning.fit.argument_defaults import VIDEO_TOKENS, looks_both_ways
-from neuroscale.planning.fit.device import Device
+from neuroscale.planning.fit.argument_defaults import VIDEO_TOKENS, Resolved, looks_both_ways, prefix_caching
 from neuroscale.planning.fit.drafts import draft_method
 from neuroscale.planning.fit.kv_cache import is_compressed
-from neuroscale.planning.fit.result import Resolved
+from neuroscale.planning.fit.rank import Rank
 from neuroscale.planning.fit.sparse import BLOCK as SPARSE_BLOCK
 from neuroscale.planning.fit.sparse import has_indexer, no_kernels
-from neuroscale.planning.fit.states import prefix_caching
 from neuroscale.vllm.engine_arguments import EngineArguments
 
-_WITHOUT_STAGES = frozenset({"Mamba2ForCausalLM", "Zamba2ForCausalLM"})
-"""Planned architectures without SupportsPP in vLLM 0.32 (model_executor/models/mamba2.py, zamba2.py)."""
+_WITHOUT_STAGES = "Mamba2ForCausalLM"
+"""The planned architecture without SupportsPP in vLLM 0.32 (model_executor/models/mamba2.py)."""
 
 
-def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, resolved: Resolved) -> list[str]:
+def unsupported(rank: Rank) -> list[str]:
     """The reasons why vLLM would not start with these arguments with any memory, each as a complete sentence."""
+    facts, device, arguments, resolved = rank.facts, rank.device, rank.arguments, rank.resolved
     ranks = arguments.tensor_parallel_size
     reasons = []
     if facts.config is not None and facts.config.get("speculators_model_type"):
@@ -38,15 +37,14 @@ def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, r
         reasons.append(f"--block-size={resolved.block_size} is not a multiple of {SPARSE_BLOCK}, which indexers need.")
     reasons += _compressed(facts, arguments, resolved)
     reasons += _states(facts, arguments)
-    if arguments.pipeline_parallel_size > 1 and _WITHOUT_STAGES & set(facts.architectures):
+    reasons += _shared_context(facts, arguments, resolved)
+    if arguments.pipeline_parallel_size > 1 and _WITHOUT_STAGES in facts.architectures:
         reasons.append(f"vLLM cannot deal the layers of {facts.name} ({facts.model_type}) to several stages.")
     elif arguments.pipeline_parallel_size > facts.num_layers:
         reasons.append(
             f"The {facts.num_layers} layers of {facts.name} cannot be dealt to {arguments.pipeline_parallel_size} "
             "stages."
         )
-    reasons += _spread(facts, arguments)
-    reasons += _shared_context(facts, arguments, resolved)
     if arguments.data_parallel_size > 1 and facts.experts and facts.model_type.startswith("gemma4"):
         reasons.append(
             "Mixtures of experts of Gemma 4 crash under data parallelism (vllm-project/vllm#38999): serve more "
@@ -57,11 +55,11 @@ def unsupported(facts: ModelFacts, device: Device, arguments: EngineArguments, r
             f"--max-num-batched-tokens ({resolved.max_num_batched_tokens}) is less than --max-num-seqs "
             f"({resolved.max_num_seqs})."
         )
-    said = arguments.max_num_batched_tokens
-    if said is not None and said < VIDEO_TOKENS and looks_both_ways(facts, arguments):
+    tokens = arguments.max_num_batched_tokens
+    if tokens is not None and tokens < VIDEO_TOKENS and looks_both_ways(facts, arguments):
         reasons.append(
             f"A video takes up to {VIDEO_TOKENS:,} tokens, which {facts.name} computes in one step: "
-            f"--max-num-batched-tokens={said} is less."
+            f"--max-num-batched-tokens={tokens} is less."
         )
     if resolved.kv_cache_dtype.startswith("fp8") and "fp8" not in device.kv_cache_dtypes:
         reasons.append(f"{device.title} cannot keep its KV cache as fp8.")
@@ -105,8 +103,6 @@ def _compressed(facts: ModelFacts, arguments: EngineArguments, resolved: Resolve
         reasons.append(f"--block-size={resolved.block_size} cannot serve {facts.name}, which needs {COMPRESSED_BLOCK}.")
     if arguments.kv_cache_dtype != "auto" and not arguments.kv_cache_dtype.startswith("fp8"):
         reasons.append(f"--kv-cache-dtype={arguments.kv_cache_dtype} cannot serve {facts.name}: its cache has 8 bits.")
-    if arguments.decode_context_parallel_size > 1:
-        reasons.append(f"--decode-context-parallel-size cannot share the compressed tokens of {facts.name}.")
     return reasons
 
 
@@ -116,17 +112,10 @@ def _states(facts: ModelFacts, arguments: EngineArguments) -> list[str]:
     for state in facts.states:
         if what := undivided(state, ranks):
             reasons.append(f"The {what} of {facts.name} cannot be split over {ranks} ranks.")
-    if arguments.mamba_ssm_cache_dtype == "float16" and any(state.kind == "kimi_delta" for state in facts.states):
-        reasons.append(f"--mamba-ssm-cache-dtype=float16 cannot serve {facts.name}, whose states are float32.")
     if facts.states and arguments.disable_hybrid_kv_cache_manager and facts.cache:
         reasons.append(
             f"--disable-hybrid-kv-cache-manager cannot serve {facts.name}: its states and its KV cache need that "
             "manager."
-        )
-    if facts.states and arguments.decode_context_parallel_size > 1:
-        reasons.append(
-            f"--decode-context-parallel-size={arguments.decode_context_parallel_size} cannot share the states that "
-            f"layers of {facts.name} keep."
         )
     if facts.states and arguments.enable_chunked_prefill is False and prefix_caching(facts, arguments):
         reasons.append(
@@ -147,27 +136,17 @@ def too_long(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) 
     ]
 
 
-def _spread(facts: ModelFacts, arguments: EngineArguments) -> list[str]:
-    """Refuses experts that move between ranks if the ranks do not get equally many."""
-    ranks = arguments.ranks // arguments.pipeline_parallel_size
-    experts = facts.experts + arguments.redundant_experts
-    if not (arguments.enable_eplb and arguments.enable_expert_parallel and facts.experts and experts % ranks):
-        return []
-    return [f"With --enable-eplb the {experts} experts of {facts.name} must be equally many on each of {ranks} ranks."]
-
-
 def _shared_context(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> list[str]:
     """The conditions of --decode-context-parallel-size that the ranks do not meet."""
-    shards, ranks = arguments.decode_context_parallel_size, arguments.tensor_parallel_size
+    shards, ranks, heads = arguments.decode_context_parallel_size, arguments.tensor_parallel_size, facts.kv_heads
     if shards <= 1:
         return []
     named = f"--decode-context-parallel-size={shards}"
-    reasons = []
-    if arguments.prefill_context_parallel_size == 1 and ranks % shards:
-        reasons.append(f"{named} does not divide the {ranks} ranks of tensor parallelism.")
-    if resolved.hybrid and any(layers.window is not None for layers in facts.cache):
-        reasons.append(f"{named} cannot share the windows that layers of {facts.name} keep.")
-    heads = facts.kv_heads
+    windows = resolved.hybrid and any(layers.window is not None for layers in facts.cache)
+    kept = "compressed tokens" if is_compressed(facts) else "states" if facts.states else "windows" if windows else ""
+    reasons = [f"{named} does not divide the {ranks} ranks of tensor parallelism."] if ranks % shards else []
+    if kept:
+        reasons.append(f"{named} cannot share the {kept} that layers of {facts.name} keep.")
     if any(not layers.on_every_rank for layers in facts.cache) and (
         shards * heads > ranks or facts.heads // heads % shards
     ):

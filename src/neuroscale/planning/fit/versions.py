@@ -30,7 +30,6 @@ request."""
 class Behaviour:
     """The behaviour of one version, as far as measured starts or the releases since 0.18 need it."""
 
-    engine: Literal["v0", "v1"] = "v0"
     utilization: float = 0.9  # the default of --gpu-memory-utilization
     # 'GPU KV cache size' is the number of requests times their length; before, blocks // groups x block size.
     tokens_by_concurrency: bool = False
@@ -73,7 +72,6 @@ _SECOND = frozenset({"DeepseekV2ForCausalLM", "GraniteMoeForCausalLM", "Qwen2Moe
 """DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES of config/vllm.py in 0.25 to 0.28, as far as they are planned."""
 
 _CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
-    ("0.8.0", {"engine": "v1"}),
     ("0.12.0", {"padding_ratio": 1.25}),
     ("0.13.0", {"expert_buffers_stay": True}),
     ("0.17.0", {"sampler": "filtered"}),

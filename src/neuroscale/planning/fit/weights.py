@@ -63,11 +63,8 @@ VOCABULARY_STEP = 64
 
 _MARLIN_INNER, _MARLIN_HIDDEN = 128, 256
 """mxfp4 experts are padded to multiples of these for vLLM's kernels (layers/quantization/mxfp4.py). gpt-oss-20b takes
-13.7 GiB of 12.8 in its files on an A100 and a GB10, gpt-oss-120b 65.9 of 60.8 on an H100 and 17.2 of 15.2 on each of
-four A100."""
-
-_NARROWEST: Mapping[str, int] = {"kimi_linear": 256}
-"""The least width of a rank's part of an expert, to which vLLM pads it (`KimiMoE` of models/kimi_k3/nvidia)."""
+13.7 GiB of 12.8 in its files on an A100 and a GB10. gpt-oss-120b takes 65.9 of 60.8 on an H100, and 17.2 of 15.2 on
+each of four A100."""
 
 _WHOLE = frozenset({"embedding", "lm_head", "router"})
 _ADAPTED = _WHOLE | {"attention", "recurrent", "dense_mlp", "shared_experts", "routed_experts"}
@@ -159,8 +156,8 @@ def _adapters(facts: ModelFacts, arguments: EngineArguments) -> int:
 def predicts(arguments: EngineArguments) -> bool:
     """Whether vLLM loads the layers of multi-token prediction in the model's own files: the command names their method,
     or names the model itself as the draft model."""
-    said = arguments.speculative
-    return said is not None and ("mtp" in said or said == arguments.model)
+    method = arguments.speculative
+    return method is not None and ("mtp" in method or method == arguments.model)
 
 
 _NO_PREDICTING = Unplanned(
@@ -222,8 +219,8 @@ def _part(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments) -> floa
         ranks *= arguments.data_parallel_size * arguments.prefill_context_parallel_size
         if arguments.enable_expert_parallel and facts.experts:
             # Ranks hold whole experts: if the ranks do not divide them, the first ranks hold one more.
-            return math.ceil((facts.experts + arguments.redundant_experts) / ranks) / facts.experts
-        return max(1.0 / ranks, _NARROWEST.get(facts.model_type, 0) / facts.moe_intermediate_size)
+            return math.ceil(facts.experts / ranks) / facts.experts
+        return 1.0 / ranks
     if tensor.sharding == "kv_heads":
         heads = _kv_heads(facts, tensor)
         # Even if the keys serve as values, vLLM's matrix of queries, keys and values has a place for the values.
@@ -235,8 +232,8 @@ def _part(facts: ModelFacts, tensor: Tensor, arguments: EngineArguments) -> floa
 def _kv_heads(facts: ModelFacts, tensor: Tensor) -> int:
     """The heads of a matrix of keys or values: layers that see the whole context may have another number of heads."""
     kinds = {(layers.kv_heads, layers.head_dim) for layers in facts.cache if not layers.on_every_rank}
-    found = {heads for heads, size in kinds if heads * size == tensor.shape[0]}
-    return found.pop() if len(found) == 1 else facts.kv_heads
+    counts = {heads for heads, size in kinds if heads * size == tensor.shape[0]}
+    return counts.pop() if len(counts) == 1 else facts.kv_heads
 
 
 def _without_values(facts: ModelFacts, tensor: Tensor) -> float:
@@ -245,9 +242,10 @@ def _without_values(facts: ModelFacts, tensor: Tensor) -> float:
         return 0.0
     name = tensor.name.replace("k_proj", "v_proj")
     values = [other for other in facts.tensors if other.name == name]
-    if sum(one.copies for one in values) == sum(one.copies for one in facts.tensors if one.name == tensor.name):
+    keys = [other for other in facts.tensors if other.name == tensor.name]
+    if sum(other.copies for other in values) == sum(other.copies for other in keys):
         return 0.0
-    beside = sum(one.copies for one in values if one.shape == tensor.shape)
+    beside = sum(other.copies for other in values if other.shape == tensor.shape)
     return max(0.0, 1.0 - beside / tensor.copies)
 
 
@@ -258,7 +256,7 @@ def _width(facts: ModelFacts, tensor: Tensor) -> float:
         other = quantization.other_bits if tensor.group != "routed_experts" else None
         return (other or quantization.bits) / 8
     if tensor.full_precision and facts.basis == "headers":
-        params = sum(one.params for one in facts.tensors if one.group == tensor.group)
+        params = sum(other.params for other in facts.tensors if other.group == tensor.group)
         if facts.weight_bytes.get(tensor.group, 0) > 3 * params:
             return _FULL_WIDTH  # the files have these tensors in float32, too
     return float(DTYPE_BYTES[facts.file_dtype or facts.dtype])

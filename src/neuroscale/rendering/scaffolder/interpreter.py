@@ -22,16 +22,11 @@ _TARGET = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._
 
 @dataclass(frozen=True)
 class RenderedPullRequest:
-    """The inputs of `publish:github:pull-request`. `files` by their path in the repository."""
+    """Inputs of `publish:github:pull-request`. `files` by their path in the repository."""
 
-    repo_url: str
-    branch: str
     title: str
-    description: str
     target_branch: str | None
     commit_message: str
-    update: bool
-    create_when_empty: bool
     files: Mapping[str, str]
 
 
@@ -98,13 +93,8 @@ def _fetch(template: Template, step: Step, given: Mapping[str, Any], workspace: 
 
 def _pull_request(given: Mapping[str, Any], workspace: Mapping[str, str]) -> RenderedPullRequest:
     return RenderedPullRequest(
-        repo_url=given["repoUrl"],
-        branch=given["branchName"],
         title=given["title"],
-        description=given["description"],
         target_branch=given.get("targetBranchName"),
         commit_message=given.get("commitMessage", given["title"]),
-        update=given.get("update", False),
-        create_when_empty=given.get("createWhenEmpty", True),
         files=dict(workspace),
     )

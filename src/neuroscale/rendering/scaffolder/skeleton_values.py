@@ -16,6 +16,7 @@ from neuroscale.core.errors import InputError
 from neuroscale.planning.plan import Plan, dump_plan
 from neuroscale.planning.startup import BUSY_SECONDS, DRAIN_SECONDS, failures_for
 from neuroscale.rendering import api_key
+from neuroscale.rendering.platform.argocd import application_name
 from neuroscale.rendering.scaffolder.template_engine import (
     EXTENDED_RESOURCE,
     LABEL,
@@ -43,6 +44,10 @@ class TemplateValues(TypedDict):
     request_yaml: FileText
     plan_yaml: FileText
     service: Scalar
+    environment: Scalar
+    component: Scalar
+    model: Scalar
+    label_selector: Scalar
     namespace: Scalar
     owner: Scalar
     cost_center: Scalar
@@ -83,6 +88,9 @@ class TemplateValues(TypedDict):
     liveness_failure_threshold: Scalar
     drain_seconds: Scalar
     termination_grace_seconds: Scalar
+    has_rollout: bool
+    max_surge: Scalar
+    max_unavailable: Scalar
 
 
 Kind = Literal["scalar", "text", "flag", "scalars", "named"]
@@ -120,7 +128,7 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
     """
     encode = Encoder(PLAN_FILE)
     _check_plan(request, plan, encode)
-    around, resources, replicas = plan.surroundings, plan.resources, plan.replicas
+    around, resources, replicas, rollout = plan.surroundings, plan.resources, plan.replicas, plan.rollout
     has_accelerator = resources.accelerator_resource != ""
     stored = plan.model_source.startswith(_STORES)
     downloaded_gib = 0 if stored else max(plan.memory_gib.weights * plan.tensor_parallel_size, 0)
@@ -128,6 +136,10 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
         request_yaml=FileText(""),
         plan_yaml=FileText(""),
         service=encode.text("service", plan.service),
+        environment=encode.text("environment", plan.environment),
+        component=encode.text("service", application_name(plan.environment, plan.service)),
+        model=encode.text("model", plan.model),
+        label_selector=encode.text("service", f"serving.kserve.io/inferenceservice={plan.service}"),
         namespace=encode.name(NAMESPACE, "tenancy.namespace", plan.tenancy.namespace),
         owner=encode.name(LABEL, "tenancy.owner", plan.tenancy.owner),
         cost_center=encode.name(LABEL, "tenancy.cost_center", plan.tenancy.cost_center),
@@ -193,6 +205,10 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
         termination_grace_seconds=encode.positive(
             "startup.termination_grace_seconds", plan.startup.termination_grace_seconds
         ),
+        # Folders of plans without a rollout stay as they were rendered.
+        has_rollout=rollout is not None,
+        max_surge=Scalar(str(rollout.max_surge if rollout else 0)),
+        max_unavailable=Scalar(str(rollout.max_unavailable if rollout else 0)),
     )
     values["request_yaml"] = encode.file(lambda: dump_request(request))
     values["plan_yaml"] = encode.file(lambda: dump_plan(plan))
@@ -219,6 +235,8 @@ def _check_plan(request: Request, plan: Plan, encode: Encoder) -> None:
         encode.refuse(
             "replicas.max", f"{replicas.max} is below replicas.min ({replicas.min})", "Raise max or lower min."
         )
+    if plan.rollout is not None and {plan.rollout.max_surge, plan.rollout.max_unavailable} != {0, 1}:
+        encode.refuse("rollout", "is neither one pod more nor one pod fewer", _RENEW)
     home = plan.environment_variables.get("HOME", "")
     if not re.fullmatch(r"(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+", home):
         encode.refuse(

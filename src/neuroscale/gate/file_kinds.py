@@ -31,16 +31,12 @@ _STATES: Mapping[str, str] = {"A": "added", "D": "removed"}
 
 @dataclass(frozen=True)
 class FileKind:
-    """What a file is: `noun` in the singular, and the paths that hold such files (a folder ends in a slash).
+    """What a file is."""
 
-    `review`: a person must look at a change of it, since no check judges what it says. `entries`: the files hold values
-    that the verdict compares, by the name of their rows in `catalog/directions.py`.
-    """
-
-    noun: str
-    places: tuple[str, ...]
-    review: bool = True
-    entries: str = ""
+    noun: str  # in the singular
+    places: tuple[str, ...]  # the paths of such files; a folder ends in a slash
+    review: bool = True  # whether a person must look at a change of it, since no check judges what it says
+    entries: str = ""  # the rows in `catalog/directions.py` by which the verdict compares values of such files
 
     def holds(self, path: str) -> bool:
         """Whether a path is of this kind, if no kind before it has it."""

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from lesson_tools.program import Program
 from neuroscale.core import tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.waiting import attempts
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Cluster, Identity, Object
-from neuroscale.milestones.program import Program
 
 NAMESPACE = "default"
 _SECONDS = 60.0  # until the autoscaler has looked at new figures; two on an idle core

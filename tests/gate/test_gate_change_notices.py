@@ -17,14 +17,14 @@ from gate_lab import repository as repository_with_a_service
 from neuroscale.catalog.directions import SETTINGS_ROWS, Notice
 from neuroscale.catalog.settings import Settings
 from neuroscale.core.errors import UntrustedError
-from neuroscale.gate.changed_files import in_words, kind_of
-from neuroscale.gate.changed_values import compared, entries_of, is_compared
 from neuroscale.gate.check import Run, Subject, begin
-from neuroscale.gate.checks import altered
-from neuroscale.gate.checks.altered import FIXES, AlteredCheck, weaker_test
+from neuroscale.gate.checks import change_notices
+from neuroscale.gate.checks.change_notices import FIXES, ChangeCheck, weaker_test
 from neuroscale.gate.evaluation import GateResult
+from neuroscale.gate.file_kinds import in_words, kind_of
 from neuroscale.gate.judged_files import GateInput
 from neuroscale.gate.merged_change import find_change, read_change
+from neuroscale.gate.value_differences import compared, entries_of, is_compared
 from neuroscale.gate.verdict import ChangedFiles, Outcome, Severity
 from neuroscale.repo.layout import PROTECTED, is_protected
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
@@ -440,7 +440,7 @@ def altered_by(base: Repository, files: Mapping[str, bytes | str | None]) -> tup
         base.commit(dict(files))
         change = find_change(base.git, commit, "HEAD")
         run = Run(Subject(read_change(change), list, change.before, change), date(2026, 11, 21), Path())
-        check = AlteredCheck()
+        check = ChangeCheck()
         result = begin(check, run)()
     finally:
         base.run("reset", "--quiet", "--hard", commit)
@@ -560,7 +560,7 @@ def test_what_cannot_be_compared_is_told_and_an_unreadable_object_of_a_cluster_i
 def test_files_beyond_the_bound_are_told_as_not_compared(
     base: Repository, monkeypatch: pytest.MonkeyPatch, paths: int
 ) -> None:
-    monkeypatch.setattr("neuroscale.gate.changed_values._MOST_FILES", paths)
+    monkeypatch.setattr("neuroscale.gate.value_differences._MOST_FILES", paths)
     budget = (base.root / BUDGET).read_text().replace('"40000"', '"9000000"')
     prices = (base.root / PRICES).read_text().replace('"10.98"', '"1.098"')
     result, _ = altered_by(base, {BUDGET: budget, PRICES: prices})
@@ -580,14 +580,14 @@ def test_objects_of_clusters_are_handed_to_the_checks_of_schemas_and_policies(ba
 def test_a_weakening_that_the_comparison_does_not_see_makes_the_gate_untrusted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(altered, "compared", lambda *_: [])
+    monkeypatch.setattr(change_notices, "compared", lambda *_: [])
     with pytest.raises(UntrustedError, match="did not tell of its tripwire"):
-        altered._caught()
+        change_notices._caught()
 
 
 def test_a_run_over_plain_paths_has_nothing_to_compare() -> None:
     run = Run(Subject(GateInput(FolderSnapshot(ROOT)), list, FolderSnapshot(ROOT)), date(2026, 11, 21), Path())
-    assert begin(AlteredCheck(), run)() is None
+    assert begin(ChangeCheck(), run)() is None
     assert in_words([ChangedFiles(kind="document", review=False, count=1, protected=0, files=())]) == ""
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import httpx
 
+from lesson_tools.program import Done, Program
 from neuroscale.cluster.endpoint.chat import Options, complete
 from neuroscale.cluster.endpoint.connection import Endpoint, client
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.waiting import attempts
 from neuroscale.local.model_server import ModelServer
-from neuroscale.milestones.program import Done, Program
 
 MODEL = "tiny-llama"
 PROMPT_TOKENS = 1900

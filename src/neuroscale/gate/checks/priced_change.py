@@ -10,7 +10,7 @@ from typing import Any
 from neuroscale.catalog.settings import Environment, Settings, check_settings
 from neuroscale.core.errors import InputError
 from neuroscale.costs.bill import CostChange
-from neuroscale.costs.change import NAME, Service, Side, compare, platform_side
+from neuroscale.costs.difference import NAME, Service, Side, compare, platform_side
 from neuroscale.costs.pricing import Prices
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.platform_sources import PlatformSources
@@ -30,15 +30,11 @@ _MOST_PREFIXES = 300  # a command line has a limited length
 
 @dataclass(frozen=True)
 class CostOfChange:
-    """`shown`: the cost at the prices of the merge result. `judged`: before the change at the base's prices, after it
-    at the dearer price of both sides; it decides.
+    """What a change costs, as reports show it and as the rules judge it."""
 
-    `new_prices`: the services (`ENVIRONMENT/NAME`) that have a price only by the merge result.
-    """
-
-    shown: CostChange
-    judged: CostChange
-    new_prices: tuple[str, ...] = ()
+    shown: CostChange  # at the prices of the merge result
+    judged: CostChange  # before the change at the base's prices, after it at the dearer price of both sides
+    new_prices: tuple[str, ...] = ()  # ENVIRONMENT/NAME of the services that only the merge result gives a price
 
 
 def cost_of_change(
@@ -64,9 +60,9 @@ def cost_of_change(
     for manifest in manifests:
         read.setdefault(manifest.file, []).append(manifest)
     services = list(_services(change, folders, read, plans))
-    past = _with_runtimes([one.before for one in services], change.before)
-    new = _with_runtimes([one.after for one in services], change.after)
-    known = [replace(one, before=old, after=now) for one, old, now in zip(services, past, new, strict=True)]
+    past = _with_runtimes([service.before for service in services], change.before)
+    new = _with_runtimes([service.after for service in services], change.after)
+    known = [replace(service, before=old, after=now) for service, old, now in zip(services, past, new, strict=True)]
     if of_platform:
         known += _platform(change, base, after)
     shown = _without_the_usual(compare(known, prices, before, today))
@@ -77,7 +73,7 @@ def cost_of_change(
     if judged is None:  # then nothing differs by the prices of either side
         return None
     at_base = compare(known, deciding.base or before, before, today)
-    unpriced = (_unpriced_after(one) if one else set() for one in (at_base, judged))
+    unpriced = (_unpriced_after(cost) if cost else set() for cost in (at_base, judged))
     return CostOfChange(shown or judged, judged, tuple(sorted(set.difference(*unpriced))))
 
 
@@ -110,8 +106,8 @@ def _without_the_usual(cost: CostChange | None) -> CostChange | None:
     """The cost without the platform's pods that have no price on either side: `neuroscale platform cost` names them."""
     if cost is None:
         return None
-    told = tuple(one for one in cost.unpriced if one.service != NAME or one.side != "both")
-    return cost.model_copy(update={"unpriced": told})
+    items = tuple(item for item in cost.unpriced if item.service != NAME or item.side != "both")
+    return cost.model_copy(update={"unpriced": items})
 
 
 def prices_of(files: PlatformSources) -> Prices:
@@ -181,7 +177,7 @@ def _services(
 
 def _with_runtimes(sides: Sequence[Side], snapshot: Snapshot) -> list[Side]:
     """The services with the serving runtimes that the platform and the other services of the change bring."""
-    platforms = (one.value for one in runtimes_below(snapshot, RUNTIME_FOLDER))
+    platforms = (runtime.value for runtime in runtimes_below(snapshot, RUNTIME_FOLDER))
     others = (value for side in sides for value in side.objects if runtime_key(value))
     known = (*platforms, *others)
     return [replace(side, runtimes=known) for side in sides]
@@ -189,13 +185,13 @@ def _with_runtimes(sides: Sequence[Side], snapshot: Snapshot) -> list[Side]:
 
 def _entries(snapshot: Snapshot, folders: Sequence[str]) -> dict[str, list[Entry]]:
     wanted = set(folders)
-    found: dict[str, list[Entry]] = {}
+    by_folder: dict[str, list[Entry]] = {}
     for entry in snapshot.entries(*(folders if len(folders) <= _MOST_PREFIXES else [MANIFESTS])):
         service = ServicePath.of(entry.path)
         folder = service.folder if service else entry.path
         if folder in wanted:
-            found.setdefault(folder, []).append(entry)
-    return found
+            by_folder.setdefault(folder, []).append(entry)
+    return by_folder
 
 
 def _side(

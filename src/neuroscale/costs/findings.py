@@ -15,7 +15,7 @@ from neuroscale.catalog.budgets import Budget, Budgets, CostException
 from neuroscale.catalog.settings import CostRules, LargeChange, Level
 from neuroscale.core.printable import counted, first_of
 from neuroscale.costs.bill import CostChange, ServiceCost, WorkloadCost
-from neuroscale.costs.change import NAME
+from neuroscale.costs.difference import NAME
 from neuroscale.manifests.workloads import NO_BOUND
 from neuroscale.rendering.platform.charts import WORKLOADS_FILE as CHART_PODS
 from neuroscale.repo.layout import CATALOG, MANIFESTS
@@ -30,9 +30,9 @@ _FIX_TOGETHER = "Make sure that it is meant; an exception from large-change take
 
 
 class Large(NamedTuple):
-    """A large change: of the service `subject` (`ENVIRONMENT/SERVICE`), or of several together ("")."""
+    """A large change of a service, or of several together."""
 
-    subject: str
+    subject: str  # ENVIRONMENT/SERVICE, or "" for several
     file: str
     message: str
     fix: str
@@ -75,7 +75,9 @@ def without_a_bill_before(cost: CostChange, rule: LargeChange) -> list[str]:
     nothing."""
     if rule.level == "off" or rule.usd_a_month is not None:
         return []
-    return [_name(one) for one in cost.services if _difference(one) > 0 and not _most(one.workloads_before)]
+    return [
+        _name(service) for service in cost.services if _difference(service) > 0 and not _most(service.workloads_before)
+    ]
 
 
 def _alone(service: ServiceCost, difference: Decimal, rule: LargeChange, is_known: bool) -> str:
@@ -98,25 +100,25 @@ def _difference(service: ServiceCost) -> Decimal:
 
 
 def _most(workloads: Sequence[WorkloadCost]) -> Decimal:
-    return sum((one.monthly.max for one in workloads), Decimal(0))
+    return sum((workload.monthly.max for workload in workloads), Decimal(0))
 
 
 def _unbounded(cost: CostChange, service: ServiceCost) -> bool:
     key = (service.environment, service.name)
     return any(
-        (one.environment, one.service) == key and one.reason == NO_BOUND and one.side != "before"
-        for one in cost.unpriced
+        (item.environment, item.service) == key and item.reason == NO_BOUND and item.side != "before"
+        for item in cost.unpriced
     )
 
 
 def _why_unknown(cost: CostChange, service: ServiceCost) -> str:
     key = (service.environment, service.name)
-    told = [f"{one.subject}: {one.reason}" for one in cost.unpriced if (one.environment, one.service) == key]
-    return f"changes the bill by an amount that is not known ({first_of(told, _NAMED, '; ')})"
+    reasons = [f"{item.subject}: {item.reason}" for item in cost.unpriced if (item.environment, item.service) == key]
+    return f"changes the bill by an amount that is not known ({first_of(reasons, _NAMED, '; ')})"
 
 
 def _told_together(together: Sequence[tuple[ServiceCost, Decimal]], total: Decimal, usd: Decimal) -> str:
-    largest = sorted(together, key=lambda one: (-abs(one[1]), _name(one[0])))[:_NAMED]
+    largest = sorted(together, key=lambda member: (-abs(member[1]), _name(member[0])))[:_NAMED]
     names = ", ".join(f"{_name(service)} {difference:+,.2f}" for service, difference in largest)
     return (
         f"{counted(len(together), 'service')} together change the bill by {total:+,.2f} USD a month with the most "
@@ -130,27 +132,22 @@ def _name(service: ServiceCost) -> str:
 
 @dataclass(frozen=True)
 class CenterTotal:
-    """The cost of all services of a cost centre with the most replicas, in US dollars a month.
+    """The cost of all services of a cost centre with the most replicas, in US dollars a month."""
 
-    `past` is before the change at the base's prices, `new` after it at the prices that decide. `unknown`: services
-    whose cost the amounts leave out. `is_raised`: services of the change raise it, and not prices alone. `by_prices`:
-    the change alters only prices.
-    """
-
-    past: Decimal
-    new: Decimal
-    unknown: tuple[str, ...] = ()
-    is_raised: bool = True
-    by_prices: bool = False
+    past: Decimal  # before the change, at the base's prices
+    new: Decimal  # after the change, at the prices that decide
+    unknown: tuple[str, ...] = ()  # the services whose cost the amounts leave out
+    is_raised: bool = True  # whether services of the change raise it, and not prices alone
+    by_prices: bool = False  # whether the change alters only prices
 
 
 @dataclass(frozen=True)
 class CostFinding:
-    """A finding of a rule on cost; `level` is "warn" or "block". `file` is the file that a person should look at."""
+    """A finding of a rule on cost."""
 
     rule: str
-    level: Level
-    file: str
+    level: Level  # "warn" or "block"
+    file: str  # that a person should look at
     subject: str
     message: str
     fix: str
@@ -172,18 +169,18 @@ def judge_costs(
     `unpriced_environments`: environments whose settings name no price list, so nothing in them has a price on purpose.
     """
     holding = {
-        path: one
-        for path, one in budgets.exceptions.items()
-        if fault_of(one.reason, one.expires, today, longest_days) is None
+        path: exception
+        for path, exception in budgets.exceptions.items()
+        if fault_of(exception.reason, exception.expires, today, longest_days) is None
     }
-    found = [*_over_budget(totals, rules.over_budget, budgets, holding)]
+    findings = [*_over_budget(totals, rules.over_budget, budgets, holding)]
     if cost is not None:
-        found += [
+        findings += [
             *_without_price(cost, rules.without_price, unpriced_environments),
             *_stale_prices(cost, rules.stale_price),
             *_large_changes(cost, rules.large_change, holding, unpriced_environments),
         ]
-    return [*(_lifted(one, holding) for one in found), *list_exceptions(budgets, today, longest_days)]
+    return [*(_lifted(finding, holding) for finding in findings), *list_exceptions(budgets, today, longest_days)]
 
 
 def _over_budget(
@@ -210,9 +207,11 @@ def _over_budget(
                 why = "Prices raise it, and the services of the change do not"
             yield CostFinding("over-budget", "warn", file, center, f"{message}. {why}", fix)
             continue
-        path, one = _ceiling(center, total, holding)
-        if one is not None:
-            message = f"{message}. {path} allows {one.monthly_usd:,.2f} until {one.expires}: {one.reason}"
+        path, exception = _ceiling(center, total, holding)
+        if exception is not None:
+            message = (
+                f"{message}. {path} allows {exception.monthly_usd:,.2f} until {exception.expires}: {exception.reason}"
+            )
             yield CostFinding("over-budget", "warn", file, center, message, fix)
         else:
             yield CostFinding("over-budget", level, file, center, message, fix)
@@ -232,9 +231,13 @@ def _unknown(total: CenterTotal) -> str:
 
 
 def _ceiling(center: str, total: CenterTotal, holding: Mapping[str, CostException]) -> tuple[str, CostException | None]:
-    for path, one in sorted(holding.items()):
-        if one.rule == "over-budget" and one.subject == center and total.new <= (one.monthly_usd or 0):
-            return path, one
+    for path, exception in sorted(holding.items()):
+        if (
+            exception.rule == "over-budget"
+            and exception.subject == center
+            and total.new <= (exception.monthly_usd or 0)
+        ):
+            return path, exception
     return "", None
 
 
@@ -247,8 +250,8 @@ def _without_price(cost: CostChange, level: Level, unpriced: Collection[str]) ->
         if item.side != "before" and item.environment not in unpriced and item.service != NAME:
             name = f"{item.environment}/{item.service}"
             reasons.setdefault(name, []).append(f"{item.subject}: {item.reason}")
-    for name, told in sorted(reasons.items()):
-        message = f"{name} has pods without a price: {first_of(told, _NAMED, '; ')}"
+    for name, parts in sorted(reasons.items()):
+        message = f"{name} has pods without a price: {first_of(parts, _NAMED, '; ')}"
         fix = f"Add the price to a list of the environment in {CATALOG}/prices/."
         yield CostFinding("without-price", level, f"{MANIFESTS}/{name}", name, message, fix)
 
@@ -267,30 +270,35 @@ def _stale_prices(cost: CostChange, level: Level) -> Iterator[CostFinding]:
 def _large_changes(
     cost: CostChange, rule: LargeChange, holding: Mapping[str, CostException], unpriced: Collection[str]
 ) -> Iterator[CostFinding]:
-    excepted = {one.subject for one in holding.values() if one.rule == "large-change"}
+    excepted = {exception.subject for exception in holding.values() if exception.rule == "large-change"}
     for large in large_changes(cost, rule, excepted, unpriced):
         yield CostFinding("large-change", rule.level, large.file, large.subject, large.message, large.fix)
 
 
-def _lifted(found: CostFinding, holding: Mapping[str, CostException]) -> CostFinding:
+def _lifted(finding: CostFinding, holding: Mapping[str, CostException]) -> CostFinding:
     """The finding, which an exception of its rule and subject turns into a warning."""
-    if found.level != "block" or found.rule == "over-budget":
-        return found
-    for path, one in sorted(holding.items()):
-        if (one.rule, one.subject) == (found.rule, found.subject):
-            message = f"{found.message}. {path} allows it until {one.expires}: {one.reason}"
-            return CostFinding(found.rule, "warn", found.file, found.subject, message, found.fix)
-    return found
+    if finding.level != "block" or finding.rule == "over-budget":
+        return finding
+    for path, exception in sorted(holding.items()):
+        if (exception.rule, exception.subject) == (finding.rule, finding.subject):
+            message = f"{finding.message}. {path} allows it until {exception.expires}: {exception.reason}"
+            return CostFinding(finding.rule, "warn", finding.file, finding.subject, message, finding.fix)
+    return finding
 
 
 def list_exceptions(budgets: Budgets, today: date, longest_days: int) -> Iterator[CostFinding]:
     """A finding for every exception: a valid one is visible in each report, and an invalid one has no effect."""
-    for path, one in sorted(budgets.exceptions.items()):
-        fault = fault_of(one.reason, one.expires, today, longest_days)
+    for path, exception in sorted(budgets.exceptions.items()):
+        fault = fault_of(exception.reason, exception.expires, today, longest_days)
         if fault is None:
             message = (
-                f"lifts {one.rule} for {one.subject} until {one.expires} (approved by {one.approved_by}): {one.reason}"
+                f"lifts {exception.rule} for {exception.subject} until {exception.expires} "
+                f"(approved by {exception.approved_by}): {exception.reason}"
             )
-            yield CostFinding("exception", "warn", path, one.subject, message, "Remove it when it is no longer needed.")
+            yield CostFinding(
+                "exception", "warn", path, exception.subject, message, "Remove it when it is no longer needed."
+            )
         else:
-            yield CostFinding("exception", "warn", path, one.subject, f"{fault.message}, and lifts nothing", fault.fix)
+            yield CostFinding(
+                "exception", "warn", path, exception.subject, f"{fault.message}, and lifts nothing", fault.fix
+            )

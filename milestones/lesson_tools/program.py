@@ -29,13 +29,9 @@ from neuroscale.core.waiting import attempts
 from neuroscale.kube.apply import await_served
 from neuroscale.kube.client import Cluster
 from neuroscale.kube.ephemeral import EphemeralServer
+from neuroscale.milestones.lessons import FALSE, HOLDS, REFUTED, STATE_VARIABLE
 from neuroscale.repo.layout import LOCAL_STATE
 
-REFUTED = 4
-"""Exit status of a program with a false claim. Python uses 1 for its own errors, and a shell 126 and more."""
-STATE_VARIABLE = "NEUROSCALE_MILESTONES_STATE"
-"""The environment variable in which a program finds the state folder of the local platform."""
-HOLDS, FALSE = "✔ ", "✘ NOT SO: "
 _EXAMPLE = "templates/examples/gemma-4-26b-a4b-qat.yaml"
 _COPIED = ("platform", "policies", "templates")
 _INFERENCE_SERVICES = "inferenceservices.serving.kserve.io"
@@ -72,7 +68,7 @@ class Program:
 
     def say(self, text: str) -> None:
         """Print a sentence of the program's own."""
-        print(textwrap.fill(" ".join(text.split()), 118, break_on_hyphens=False), flush=True)  # noqa: T201
+        print(textwrap.fill(" ".join(text.split()), 118, break_on_hyphens=False), flush=True)
 
     def file(self, name: str, text: str, *, show: bool = True) -> Path:
         """Write a file, and print it as `cat` would; text may be indented as a whole."""
@@ -275,7 +271,7 @@ class Program:
         for place, name in ((self.folder, ""), (self.repository, "")):
             text = text.replace(f"{place}/", name).replace(str(place), name or ".")
         text = _PORT.sub("127.0.0.1:PORT", text)
-        print("\n".join(line.rstrip() for line in text.splitlines() if line.strip()), flush=True)  # noqa: T201
+        print("\n".join(line.rstrip() for line in text.splitlines() if line.strip()), flush=True)
 
 
 def run(program: Callable[[Program], None]) -> NoReturn:
@@ -285,10 +281,10 @@ def run(program: Callable[[Program], None]) -> NoReturn:
             made = Program(Path(folder).resolve())
             program(made)
     except NeuroscaleError as error:
-        print(error, flush=True)  # noqa: T201
+        print(error, flush=True)
         sys.exit(error.exit_status)
     if not made.claims:
-        print("The program claims nothing.", flush=True)  # noqa: T201
+        print("The program claims nothing.", flush=True)
         sys.exit(ExitStatus.UNUSABLE)
     sys.exit(REFUTED if made.false_claims else ExitStatus.PASSED)
 

@@ -43,39 +43,36 @@ _MILLION = 10**6
 
 @dataclass(frozen=True)
 class Side:
-    """A service before or after a change: its objects, and the files that could not be read, each with the reason.
-
-    `empty`: the service does not exist. `runtimes`: known serving runtimes beside its own.
-    """
+    """A service before or after a change."""
 
     objects: tuple[Mapping[str, Any], ...] = ()
-    unreadable: tuple[Unpriced, ...] = ()
-    empty: bool = False
-    runtimes: tuple[Mapping[str, Any], ...] = ()
+    unreadable: tuple[Unpriced, ...] = ()  # the files that could not be read, each with the reason
+    empty: bool = False  # whether the service does not exist
+    runtimes: tuple[Mapping[str, Any], ...] = ()  # the known serving runtimes beside its own
 
 
 @dataclass(frozen=True)
 class Service:
-    """A service that a change touches; `plan` is its plan after the change, if that can be read."""
+    """A service that a change touches."""
 
     environment: str
     name: str
     before: Side
     after: Side
-    plan: Plan | None = None
+    plan: Plan | None = None  # after the change, if it can be read
 
 
 @dataclass(frozen=True)
 class Priced:
-    """One side of a service: its pods with a price, the parts without one, and the prices used."""
+    """The cost of one side of a service, and the prices used."""
 
-    workloads: tuple[WorkloadCost, ...]
-    unpriced: tuple[Unpriced, ...]
+    workloads: tuple[WorkloadCost, ...]  # the pods with a price
+    unpriced: tuple[Unpriced, ...]  # the parts without one
     used: frozenset[Used] = field(compare=False)
 
     @property
     def decisive(self) -> Counter[tuple[str, str]]:
-        return Counter((one.subject, one.content) for one in self.unpriced if one.decisive)
+        return Counter((part.subject, part.content) for part in self.unpriced if part.decisive)
 
 
 @dataclass(frozen=True)
@@ -105,15 +102,15 @@ def compare(
     altered = prices_before is None or not prices.same_as(prices_before)
     at_base = None
     if altered and prices_before is not None:
-        touched = [one.service for one in compared]
-        at_base = _totals([one for one in _compared(touched, prices_before) if one.known])
-    known = [one for one in compared if one.known]
+        touched = [comparison.service for comparison in compared]
+        at_base = _totals([comparison for comparison in _compared(touched, prices_before) if comparison.known])
+    known = [comparison for comparison in compared if comparison.known]
     return CostChange(
         total=_totals(known),
         left_out=len(compared) - len(known),
-        services=tuple(sorted(map(_service_cost, compared), key=lambda one: (one.environment, one.name))),
+        services=tuple(sorted(map(_service_cost, compared), key=lambda cost: (cost.environment, cost.name))),
         cost_centers=tuple(_centers(known)),
-        unpriced=tuple(item for one in compared for item in _items(one)),
+        unpriced=tuple(item for comparison in compared for item in _items(comparison)),
         price_lists=tuple(_price_lists(compared, prices, today)),
         prices_altered=altered,
         at_base_prices=at_base,
@@ -122,8 +119,8 @@ def compare(
 
 def price_side(side: Side, environment: str, prices: Prices) -> tuple[tuple[WorkloadCost, ...], bool]:
     """The cost of one side of a service, and whether it is complete: all pods have a price."""
-    found = priced(side, environment, prices)
-    return found.workloads, not found.decisive
+    cost = priced(side, environment, prices)
+    return cost.workloads, not cost.decisive
 
 
 def _compared(services: Iterable[Service], prices: Prices) -> list[_Compared]:
@@ -154,11 +151,11 @@ def _differing(services: Iterable[Service], prices: Prices) -> Iterator[_Compare
 
 def priced(side: Side, environment: str, prices: Prices) -> Priced:
     """The cost of one side of a service."""
-    found = read_workloads(side.objects, side.runtimes)
+    workloads_read = read_workloads(side.objects, side.runtimes)
     workloads: list[WorkloadCost] = []
-    unpriced = [*side.unreadable, *found.unpriced]
+    unpriced = [*side.unreadable, *workloads_read.unpriced]
     used: set[Used] = set()
-    for workload in found.priced:
+    for workload in workloads_read.priced:
         try:
             cost, missing, bases = price_workload(workload, environment, prices)
         except ValueError as error:
@@ -169,14 +166,14 @@ def priced(side: Side, environment: str, prices: Prices) -> Priced:
             unpriced += missing
             used |= bases
     workloads.sort(key=_order)
-    unpriced.sort(key=lambda one: (one.subject, one.reason, one.content))
+    unpriced.sort(key=lambda part: (part.subject, part.reason, part.content))
     return Priced(tuple(workloads), tuple(unpriced), frozenset(used))
 
 
-def _order(one: WorkloadCost) -> tuple[object, ...]:
+def _order(cost: WorkloadCost) -> tuple[object, ...]:
     """Every field that objects decide: two objects of one name and price may still differ in their requests."""
-    pods = (one.accelerator, one.accelerators, one.cpu, one.memory_gib, one.monthly.min, one.monthly.max)
-    return one.subject, one.cost_center, one.hourly, one.replicas_min, one.replicas_max, *pods, one.price_lists
+    pods = (cost.accelerator, cost.accelerators, cost.cpu, cost.memory_gib, cost.monthly.min, cost.monthly.max)
+    return cost.subject, cost.cost_center, cost.hourly, cost.replicas_min, cost.replicas_max, *pods, cost.price_lists
 
 
 def _service_cost(compared: _Compared) -> ServiceCost:
@@ -220,24 +217,28 @@ def _output_tokens(workloads: Sequence[WorkloadCost], plan: Plan | None) -> Toke
 
 
 def _totals(known: Sequence[_Compared]) -> Totals:
-    past = _sum([workload for one in known for workload in one.before.workloads])
-    new = _sum([workload for one in known for workload in one.after.workloads])
+    past = _sum([workload for service in known for workload in service.before.workloads])
+    new = _sum([workload for service in known for workload in service.after.workloads])
     return Totals(past=past, new=new, difference=_minus(new, past))
 
 
 def _centers(known: Sequence[_Compared]) -> list[CenterCost]:
-    before = [workload for one in known for workload in one.before.workloads]
-    after = [workload for one in known for workload in one.after.workloads]
+    before = [workload for service in known for workload in service.before.workloads]
+    after = [workload for service in known for workload in service.after.workloads]
     rows = []
     for center in sorted({workload.cost_center for workload in (*before, *after)}):
-        past, new = (_sum([one for one in side if one.cost_center == center]) for side in (before, after))
+        past, new = (
+            _sum([workload for workload in side if workload.cost_center == center]) for side in (before, after)
+        )
         rows.append(CenterCost(cost_center=center, past=past, new=new, difference=_minus(new, past)))
     return rows
 
 
 def _sum(workloads: Iterable[WorkloadCost]) -> Range:
-    monthly = [one.monthly for one in workloads]
-    return Range(min=sum((one.min for one in monthly), _NOTHING), max=sum((one.max for one in monthly), _NOTHING))
+    monthly = [workload.monthly for workload in workloads]
+    return Range(
+        min=sum((amount.min for amount in monthly), _NOTHING), max=sum((amount.max for amount in monthly), _NOTHING)
+    )
 
 
 def _minus(one: Range, other: Range) -> Range:
@@ -246,7 +247,9 @@ def _minus(one: Range, other: Range) -> Range:
 
 def _items(compared: _Compared) -> list[UnpricedItem]:
     """The items without a price, each of them once."""
-    before, after = ({(one.subject, one.reason) for one in side.unpriced} for side in (compared.before, compared.after))
+    before, after = (
+        {(part.subject, part.reason) for part in side.unpriced} for side in (compared.before, compared.after)
+    )
     items = []
     for subject, reason in sorted(before | after):
         there, stays = (subject, reason) in before, (subject, reason) in after
@@ -266,7 +269,7 @@ def _items(compared: _Compared) -> list[UnpricedItem]:
 def _price_lists(compared: Iterable[_Compared], prices: Prices, today: date) -> list[PriceListUsed]:
     """The price lists that any amount comes from, the oldest first: each with the date of its oldest price that is
     used, and with the sources of those that are."""
-    used = sorted({basis for one in compared for side in (one.before, one.after) for basis in side.used})
+    used = sorted({basis for service in compared for side in (service.before, service.after) for basis in side.used})
     rows = []
     for name in {basis.price_list for basis in used}:
         bases = [basis for basis in used if basis.price_list == name]
@@ -283,7 +286,7 @@ def _price_lists(compared: Iterable[_Compared], prices: Prices, today: date) -> 
                 ahead=ahead,
             )
         )
-    return sorted(rows, key=lambda one: (one.date, one.name))
+    return sorted(rows, key=lambda row: (row.date, row.name))
 
 
 OWN = "(the platform's own)"
@@ -298,6 +301,6 @@ def platform_side(snapshot: Snapshot, settings: Settings, environment: str) -> S
     if known is None or known.cluster == "local":
         return Side(empty=True)
     pods = platform_pods(snapshot, settings, known.cluster)
-    objects = tuple({**one, "metadata": {**one["metadata"], "labels": {COST_CENTER: OWN}}} for one in pods.objects)
-    unknown = tuple(Unpriced(f"chart {one.name}", one.reason, True, one.content) for one in pods.unknown)
+    objects = tuple({**pod, "metadata": {**pod["metadata"], "labels": {COST_CENTER: OWN}}} for pod in pods.objects)
+    unknown = tuple(Unpriced(f"chart {chart.name}", chart.reason, True, chart.content) for chart in pods.unknown)
     return Side(objects=objects, unreadable=unknown)

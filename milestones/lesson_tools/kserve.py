@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from lesson_tools.model_server import free_port
+from lesson_tools.program import Program
 from neuroscale.core import tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.waiting import attempts
@@ -20,8 +22,6 @@ from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.local.kserve import GROUP, KINDS, NAME, NAMESPACE
 from neuroscale.local.start_and_stop import last_lines
 from neuroscale.local.upstream import definitions, namespace
-from neuroscale.milestones.model_server import free_port
-from neuroscale.milestones.program import Program
 
 CONFIG = "config/configmap/inferenceservice.yaml"
 """The configuration that KServe ships, in its source."""

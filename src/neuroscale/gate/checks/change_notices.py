@@ -18,11 +18,11 @@ from neuroscale.catalog.directions import Notice
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.printable import counted, noun_for
 from neuroscale.core.units import MIB
-from neuroscale.gate.changed_files import KINDS, OWNERS, WORKFLOWS, changed_files, kind_of
-from neuroscale.gate.changed_values import Value, changed_values, compared, entries_of, holds_objects
 from neuroscale.gate.check import Altered, GateCheck, LeftOut, Run
 from neuroscale.gate.checks.git_attributes import changed_lines
 from neuroscale.gate.evaluation import Evaluation, file_finding, problem_findings
+from neuroscale.gate.file_kinds import KINDS, OWNERS, WORKFLOWS, changed_files, kind_of
+from neuroscale.gate.value_differences import JudgedDifference, changed_values, compared, entries_of, holds_objects
 from neuroscale.gate.verdict import CHANGE_CHECK, Alterations, ChangedValue, Finding, Severity
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.policies.policy_set import POLICY_FILE
@@ -62,7 +62,7 @@ FIXES: Mapping[Notice, str] = {
 """What a reviewer should do, by the notice. The notices are in the order of their danger."""
 
 
-class AlteredCheck(GateCheck):
+class ChangeCheck(GateCheck):
     """Lists what the change alters. Hands on the list, and the objects of clusters among it."""
 
     name = GATE
@@ -84,11 +84,11 @@ class AlteredCheck(GateCheck):
         findings = [*_notices_of(values), *_forge_files(change), *_not_compared(unread), *_weaker_tests(change)]
         objects, faults = _cluster_objects(change)
         known = run.schemas().kinds if objects else {}
-        self._without_schema = [one for one in objects if (one.api_version, one.kind) not in known]
+        self._without_schema = [manifest for manifest in objects if (manifest.api_version, manifest.kind) not in known]
         listed, left_out = tuple(_listed(values)), max(0, len(values) - _MOST_VALUES)
         self.value = Altered(
             Alterations(files=files, values=listed, left_out=left_out),
-            tuple(one for one in objects if (one.api_version, one.kind) in known),
+            tuple(manifest for manifest in objects if (manifest.api_version, manifest.kind) in known),
         )
         count = len(change.paths)
         return Evaluation((*faults, *findings), sum(kind.count for kind in files), count, "files", caught, caught)
@@ -100,23 +100,23 @@ class AlteredCheck(GateCheck):
             yield f"{lead}: {', '.join(kinds)}."
 
 
-def _listed(values: Sequence[Value]) -> Iterator[ChangedValue]:
+def _listed(values: Sequence[JudgedDifference]) -> Iterator[ChangedValue]:
     """The values for the verdict: those with a notice first, by its danger."""
     order = {notice: number for number, notice in enumerate(FIXES)}
 
-    def danger(value: Value) -> tuple[int, int]:
+    def danger(value: JudgedDifference) -> tuple[int, int]:
         return order[value.row.notice] if value.row else len(order), KINDS.index(kind_of(value.file))
 
     known = sorted(values, key=danger)
     yield from (value.listed for value in known[:_MOST_VALUES])
 
 
-def _notices_of(values: Iterable[Value]) -> Iterator[Finding]:
+def _notices_of(values: Iterable[JudgedDifference]) -> Iterator[Finding]:
     """A notice for each value that loosens, widens or moves something; one for many of the same place and kind.
 
     By the kind of object, so that many harmless ones do not hide another.
     """
-    groups: dict[tuple[Notice, str, str, str], list[Value]] = {}
+    groups: dict[tuple[Notice, str, str, str], list[JudgedDifference]] = {}
     for value in values:
         if value.row is not None:
             key = value.row.notice, value.row.place, kind_of(value.file).noun, value.subject.partition(" ")[0]
@@ -144,7 +144,7 @@ def _in_words(value: ChangedValue) -> str:
     return f"{value.field}: {sides[0]} → {sides[1]}" if value.field else f"is new: {sides[1]}"
 
 
-def _moves(group: Sequence[Value]) -> str:
+def _moves(group: Sequence[JudgedDifference]) -> str:
     """The values before and after of a group, each once; of addresses only the owners or hosts, if all differ."""
     pairs = [(value.before, value.after) for value in (changed.listed for changed in group)]
     if all(_owner(before) != _owner(after) for before, after in pairs):

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from lesson_tools.program import Program
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.validation import parse
 from neuroscale.core.yaml_io import decode
-from neuroscale.milestones.program import Program
 
 RECORDED = "RECORDED"
 """The first word of each recorded start in the output."""

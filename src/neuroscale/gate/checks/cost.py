@@ -21,12 +21,12 @@ from neuroscale.catalog.settings import LONGEST_DAYS, CostRules, LargeChange
 from neuroscale.core.errors import InputError, NeuroscaleError, UntrustedError
 from neuroscale.core.printable import shortened
 from neuroscale.costs.bill import BudgetUse, CostChange, PriceListUsed, Range, ServiceCost, Totals, UnpricedItem
-from neuroscale.costs.change import NAME, OWN
+from neuroscale.costs.difference import NAME, OWN
+from neuroscale.costs.findings import CenterTotal, CostFinding, judge_costs, list_exceptions, without_a_bill_before
 from neuroscale.costs.pricing import Prices
-from neuroscale.costs.rules import CenterTotal, CostFinding, judge_costs, list_exceptions, without_a_bill_before
 from neuroscale.gate.check import GateCheck, LeftOut, Run
 from neuroscale.gate.checks.catalog import GATE as CATALOG_CHECK
-from neuroscale.gate.checks.cost_of_change import PLATFORM_SOURCES, cost_of_change, deciding_prices, prices_of
+from neuroscale.gate.checks.priced_change import PLATFORM_SOURCES, cost_of_change, deciding_prices, prices_of
 from neuroscale.gate.checks.repository_costs import RepositoryCosts
 from neuroscale.gate.evaluation import Evaluation, file_finding
 from neuroscale.gate.verdict import Finding, Outcome, Severity
@@ -168,8 +168,8 @@ class CostCheck(GateCheck):
         if not self._judges:
             caught = _caught(run.today)
             listed = list_exceptions(load_budgets(run.judge.snapshot), run.today, run.longest_days)
-            told = "no rule judges this run, which only lists exceptions"
-            return Evaluation(tuple(map(_finding, listed)), 0, 0, "services", caught, caught, told)
+            detail = "no rule judges this run, which only lists exceptions"
+            return Evaluation(tuple(map(_finding, listed)), 0, 0, "services", caught, caught, detail)
         if self._unknown:
             raise UntrustedError(f"a rule of the settings may refuse the change. {self._unknown}")
         caught = _caught(run.today)
@@ -192,11 +192,11 @@ class CostCheck(GateCheck):
         judged = self._judged
         if judged is not None and self.value is not None and judged is not self.value:
             # What the change's own prices do not know after it, and what the base's did not know before it.
-            past = [one for one in judged.unpriced if one.side == "before" and one not in self.value.unpriced]
+            past = [item for item in judged.unpriced if item.side == "before" and item not in self.value.unpriced]
             judged = judged.model_copy(update={"unpriced": (*self.value.unpriced, *past)})
         longest = run.longest_days
         rules = judge_costs(judged, totals, self._rules, budgets, run.today, longest, prices.free)
-        findings = [_finding(one) for one in (*rules, *self._of_both_sides())]
+        findings = [_finding(finding) for finding in (*rules, *self._of_both_sides())]
         services = len(self.value.services) if self.value else 0
         compared = f"compared with the budget of {', '.join(totals)}" if totals else ""
         return Evaluation(tuple(findings), services, services, "services", caught, caught, compared)
@@ -248,17 +248,19 @@ def _totals(
     centers = sorted(center for center in touched if center in budgets.budgets)
     if not centers:
         return {}
-    folders = {f"{MANIFESTS}/{'/'.join(filter(None, (one.environment, one.name)))}" for one in cost.services}
+    folders = {
+        f"{MANIFESTS}/{'/'.join(filter(None, (service.environment, service.name)))}" for service in cost.services
+    }
     services = RepositoryCosts(run.given.snapshot, folders)
     others = services.by_center(prices, centers)
     others_before = others if prices.base is None else services.by_center(prices.base, centers)
     unknown = tuple(
-        f"{one.environment}/{one.name}"
-        for one in cost.services
-        if one.environment not in prices.free
-        and one.name != NAME
+        f"{service.environment}/{service.name}"
+        for service in cost.services
+        if service.environment not in prices.free
+        and service.name != NAME
         and any(
-            (item.environment, item.service) == (one.environment, one.name)
+            (item.environment, item.service) == (service.environment, service.name)
             for item in cost.unpriced
             if item.side != "before"
         )
@@ -293,16 +295,16 @@ def _uses(totals: Mapping[str, CenterTotal], budgets: Budgets) -> Iterator[Budge
         yield BudgetUse(cost_center=center, monthly=total.new, budget=usd, unknown=len(total.unknown))
 
 
-def _finding(one: CostFinding) -> Finding:
-    severity = Severity.ERROR if one.level == "block" else Severity.NOTICE
-    return file_finding(GATE, one.rule, one.file, one.message, one.fix, severity=severity)
+def _finding(finding: CostFinding) -> Finding:
+    severity = Severity.ERROR if finding.level == "block" else Severity.NOTICE
+    return file_finding(GATE, finding.rule, finding.file, finding.message, finding.fix, severity=severity)
 
 
 def _caught(today: date) -> int:
     """How many rules refuse their known-bad change. Raises UntrustedError where one does not."""
     traps = cost_tripwires(today)
     for trap in traps:
-        found = judge_costs(trap.cost, trap.totals, trap.rules, trap.budgets, today, LONGEST_DAYS)
-        if [(one.rule, one.level) for one in found] != [(trap.rule, "block")]:
+        findings = judge_costs(trap.cost, trap.totals, trap.rules, trap.budgets, today, LONGEST_DAYS)
+        if [(finding.rule, finding.level) for finding in findings] != [(trap.rule, "block")]:
             raise UntrustedError(f"the cost check did not refuse its tripwire for the rule {trap.rule!r}.")
     return len(traps)

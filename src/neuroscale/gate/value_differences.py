@@ -22,8 +22,8 @@ from neuroscale.core.errors import InputError
 from neuroscale.core.units import MIB
 from neuroscale.core.validation import parse
 from neuroscale.core.yaml_io import Path, decode, flow, read_documents
-from neuroscale.gate.changed_files import KINDS, kind_of
 from neuroscale.gate.checks.object_diff import ABSENT, in_words, raw_changes
+from neuroscale.gate.file_kinds import KINDS, kind_of
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import ChangedValue
 from neuroscale.manifests.objects import read_manifests
@@ -151,25 +151,25 @@ Key = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One entry or object of a file, as far as it is compared. `subject`: the object's name."""
+class ComparedEntry:
+    """One entry or object of a file, as far as it is compared."""
 
     file: str
     value: Any
     rows: tuple[Row, ...]
-    subject: str = ""
+    subject: str = ""  # the object's name
 
 
 @dataclass(frozen=True)
-class Value:
-    """A value that differs, and the row that says what that means (None: its direction is not known, or harmless)."""
+class JudgedDifference:
+    """A value that differs, and what that means."""
 
     file: str
     subject: str
     path: Path
     before: Any
     after: Any
-    row: Row | None
+    row: Row | None  # None: the direction of the difference is not known, or harmless
 
     @property
     def listed(self) -> ChangedValue:
@@ -186,7 +186,7 @@ class Value:
         )
 
 
-def changed_values(change: Change) -> tuple[list[Value], list[str]]:
+def changed_values(change: Change) -> tuple[list[JudgedDifference], list[str]]:
     """Every value that differs, in the order of the files, and the paths of the files that cannot be compared."""
     paths = sorted(filter(is_compared, change.paths), key=lambda path: KINDS.index(kind_of(path)))
     before, unread = entries_of(change.before, paths[:_MOST_FILES])
@@ -208,9 +208,9 @@ def is_compared(path: str) -> bool:
     return bool(kind) and path.endswith((".yaml", ".yml", ".json")) and path != ALERT_TESTS
 
 
-def entries_of(snapshot: Snapshot, paths: Iterable[str]) -> tuple[dict[Key, Entry], list[str]]:
+def entries_of(snapshot: Snapshot, paths: Iterable[str]) -> tuple[dict[Key, ComparedEntry], list[str]]:
     """The entries of the files that are there, by their names, and the paths of files that cannot be read."""
-    entries: dict[Key, Entry] = {}
+    entries: dict[Key, ComparedEntry] = {}
     unread: list[str] = []
     room = _MOST_BYTES
     for path in paths:
@@ -230,28 +230,28 @@ def entries_of(snapshot: Snapshot, paths: Iterable[str]) -> tuple[dict[Key, Entr
     return entries, unread
 
 
-def _read(path: str, data: bytes) -> Iterator[tuple[Key, Entry]]:
+def _read(path: str, data: bytes) -> Iterator[tuple[Key, ComparedEntry]]:
     kind, text = kind_of(path).entries, decode(data, path)
     if holds_objects(path):
         for manifest in read_manifests(data, path):
             key = ("object", *_place(path), *manifest.identity)
-            yield key, Entry(path, manifest.value, rows_of_object(manifest.kind), manifest.subject)
+            yield key, ComparedEntry(path, manifest.value, rows_of_object(manifest.kind), manifest.subject)
         return
     documents = [document.value for document in read_documents(text, path, _MOST_VALUES)]
     if len(documents) != 1 or not isinstance(documents[0], dict):
         for number, document in enumerate(documents):
-            yield (kind, path, str(number)), Entry(path, document, rows_of_object(""))
+            yield (kind, path, str(number)), ComparedEntry(path, document, rows_of_object(""))
         return
     (value,) = documents
     if kind == "policies":
-        yield (kind, path), Entry(path, _policy(value), POLICY_ROWS)
+        yield (kind, path), ComparedEntry(path, _policy(value), POLICY_ROWS)
     elif kind in ("cluster", "settings"):
         rows = SETTINGS_ROWS if kind == "settings" else rows_of_object("")
-        yield (kind, path), Entry(path, _typed(kind, text, path, value), rows)
+        yield (kind, path), ComparedEntry(path, _typed(kind, text, path, value), rows)
     else:
         value = _typed(kind, text, path, value)
         name = value.get("name") or value.get("cost_center") or path
-        yield (kind, str(path if kind == "exceptions" else name)), Entry(path, value, CATALOG_ROWS[kind])
+        yield (kind, str(path if kind == "exceptions" else name)), ComparedEntry(path, value, CATALOG_ROWS[kind])
 
 
 def _place(path: str) -> tuple[str, ...]:
@@ -314,7 +314,7 @@ def _policy(value: dict[str, Any]) -> dict[str, Any]:
 _RULE = ("apiGroups", "apiVersions", "resources", "operations")
 
 
-def compared(before: Mapping[Key, Entry], after: Mapping[Key, Entry]) -> Iterator[Value]:
+def compared(before: Mapping[Key, ComparedEntry], after: Mapping[Key, ComparedEntry]) -> Iterator[JudgedDifference]:
     """Every value in which the entries differ."""
     for key in sorted({*before, *after}):
         old, new = before.get(key), after.get(key)
@@ -324,7 +324,7 @@ def compared(before: Mapping[Key, Entry], after: Mapping[Key, Entry]) -> Iterato
         sides = old.value if old else ABSENT, new.value if new else ABSENT
         for path, left, right in raw_changes(*sides):
             for place, before_it, after_it, row in _judged(path, left, right, entry.rows):
-                yield Value(entry.file, entry.subject, place, before_it, after_it, row)
+                yield JudgedDifference(entry.file, entry.subject, place, before_it, after_it, row)
 
 
 def _judged(path: Path, before: Any, after: Any, rows: tuple[Row, ...]) -> Iterator[tuple[Path, Any, Any, Row | None]]:

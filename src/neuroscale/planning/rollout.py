@@ -1,0 +1,185 @@
+"""Decides how a change reaches the pods that run, and says what a merge does to a running service.
+
+The object's own `deploymentStrategy` comes before the one of KServe's configuration (KServe 0.20,
+deployment_reconciler.go, `createRawDefaultDeployment`), and canaries inherit it (predictor.go, `buildCanaryPredictor`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+from neuroscale.catalog import Catalog, Quota
+from neuroscale.core.printable import plainly_counted
+from neuroscale.planning.candidates import Case
+from neuroscale.planning.plan import Plan, Rollout, Startup
+from neuroscale.planning.startup import DRAIN_SECONDS
+
+
+def rollout_of(case: Case, replicas: int, accelerators: int, start: Startup) -> Rollout:
+    """How a change reaches so many `replicas` of so many `accelerators` each: by the override, else by the settings for
+    the availability. High availability never has a gap: only an override replaces its only replica."""
+    availability = case.request.availability
+    kind = getattr(case.environment.rollout, availability)
+    if availability == "high" and replicas == 1:
+        kind = "surge"
+    kind = case.overrides.get("rollout", kind)
+    minutes = _minutes(replicas, start)
+    is_surge = kind == "surge"
+    return Rollout(
+        kind=kind,
+        availability=availability,
+        max_surge=int(is_surge),
+        max_unavailable=int(not is_surge),
+        extra_accelerators=accelerators if is_surge else 0,
+        minutes=minutes,
+        gap_minutes=0 if is_surge or replicas > 1 else minutes,
+    )
+
+
+def _minutes(replicas: int, start: Startup) -> int:
+    """Minutes until so many pods have started one after the other, and each old one has left the endpoints before."""
+    return math.ceil(replicas * (start.expected_seconds + DRAIN_SECONDS) / 60)
+
+
+def reason_of(case: Case, rollout: Rollout, replicas: int, label: str) -> str:
+    """A plan's sentence on its rollout. `label`: the accelerators of one replica."""
+    why = f"by the settings of {case.environment_name} for {rollout.availability} availability"
+    if "rollout" in case.overrides:
+        why = "as the override says"
+    elif rollout.kind != getattr(case.environment.rollout, rollout.availability):
+        why = "since high availability never has a gap"
+    about = f"for about {rollout.minutes} min"
+    if rollout.kind == "surge":
+        return f"A later change starts a new pod before an old one ends, {why}: {label} more must be free {about}."
+    told = f"one replica fewer of {replicas} answers {about}" if replicas > 1 else f"nothing answers {about}"
+    return f"A later change ends an old pod before a new one starts, {why}: {told}. It needs no free accelerator."
+
+
+@dataclass(frozen=True)
+class MergeEffect:
+    """What a merge does to the pods of a running service.
+
+    `kind`: `nothing`; `scale` (pods start or end, and the others go on); `surge`; `fewer` (an old pod ends before a new
+    one starts, and others answer); `gap` (nothing answers meanwhile). `replicas`: before and after.
+    """
+
+    kind: Literal["nothing", "scale", "surge", "fewer", "gap"]
+    replicas: tuple[int, int]
+    minutes: int = 0
+    # Accelerators of the plan's kind beside those that the service holds: at most at one time, and from then on.
+    more: int = 0
+    more_for_good: int = 0
+    is_other_kind: bool = False  # the service holds accelerators of another kind until now
+    fewer: int = 0  # replicas that answer less meanwhile
+
+
+def merge_effect(before: Plan, after: Plan, *, same_pods: bool | None = None) -> MergeEffect:
+    """What a merge of the plan `after` does to a service that runs by the plan `before`. `same_pods`: whether both
+    render the same pod template; without it, the plans decide, and another version of the template counts as other
+    pods."""
+    old, new = before.replicas.min, after.replicas.min
+    held, each = before.accelerator_count, after.accelerator_count
+    is_other_kind = before.accelerator != after.accelerator
+    if same_pods is None:
+        same_pods = _pods(before) == _pods(after)
+    if same_pods:
+        added = max(0, new - old) * each
+        kind: Literal["nothing", "scale"] = "nothing" if new == old else "scale"
+        minutes = _minutes(1, after.startup) if new > old else 0
+        return MergeEffect(kind, (old, new), minutes, more=added, more_for_good=added)
+    surge, fewer = strategy(after)
+    # One pod at a time, so the most is held beside the last of the larger pods.
+    most = new * each if is_other_kind else new * max(held, each) + surge * min(held, each) - old * held
+    for_good = new * each - (0 if is_other_kind else old * held)
+    minutes = after.rollout.minutes if after.rollout else _minutes(new, after.startup)
+    return MergeEffect(
+        "gap" if fewer >= new else "fewer" if fewer else "surge",
+        (old, new),
+        minutes,
+        more=max(0, most),
+        more_for_good=max(0, for_good),
+        is_other_kind=is_other_kind,
+        fewer=fewer,
+    )
+
+
+def strategy(plan: Plan) -> tuple[int, int]:
+    """The pods more and the pods fewer of a rollout. A plan without one leaves it to KServe: a quarter each way, of
+    which Kubernetes rounds the surge up and the other down."""
+    if plan.rollout is not None:
+        return plan.rollout.max_surge, plan.rollout.max_unavailable
+    return math.ceil(plan.replicas.min / 4), plan.replicas.min // 4
+
+
+def accelerator_quota(plan: Plan, catalog: Catalog) -> int | None:
+    """The most accelerators of the plan's resource that its team's quota in Git holds; None without such a resource or
+    team."""
+    team = catalog.teams.get(plan.tenancy.team)
+    device = plan.resources.accelerator_resource
+    return team.quota.accelerators.get(device, 0) if team and device else None
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """What a team's quota in Git can never hold of a plan, whoever else runs: `told` is a clause about the service,
+    `fix` says what works."""
+
+    told: str
+    fix: str
+
+
+def quota_shortage(plan: Plan, quota: Quota, beside: Mapping[str, int] = MappingProxyType({})) -> Shortage | None:
+    """Why a quota holds the plan's replicas never, or never with the pods that its rollout starts beside them; None if
+    it can hold them. A plan that is refused has no pods. `beside`: what the team's other services of the environment
+    take, by the names of a quota's fields (`pods`, `accelerators.nvidia.com/gpu`)."""
+    if plan.verdict == "refused":
+        return None
+    surge, _ = strategy(plan)
+    resources, replicas = plan.resources, plan.replicas.min
+    rows = [("pods", 1, quota.pods), ("cpu", resources.cpu, quota.cpu)]
+    rows.append(("memory_gib", resources.memory_gib, quota.memory_gib))
+    if device := resources.accelerator_resource:
+        rows.append((f"accelerators.{device}", plan.accelerator_count, quota.accelerators.get(device, 0)))
+    alone = [row for row in rows if replicas * row[1] > row[2]]
+    short = [row for row in rows if surge and (replicas + surge) * row[1] + beside.get(row[0], 0) > row[2]] or alone
+    if not short:
+        return None
+    team = plan.tenancy.team
+    raised = ", ".join(
+        f"quota.{name} to {(replicas + surge) * each + (beside.get(name, 0) if surge else 0)}"
+        for name, each, _ in short
+    )
+    fix = f"Raise {raised} in platform/catalog/teams/{team}.yaml"
+    name, each, held = (alone or short)[0]
+    what = name.removeprefix("accelerators.").replace("memory_gib", "GiB of memory")
+    pods = plainly_counted(replicas, "replica")
+    if alone:
+        told = f"its {pods} {'needs' if replicas == 1 else 'need'} {replicas * each} {what}, and the quota of {team}"
+        return Shortage(f"{told} holds {held}: the cluster refuses the pods", f"{fix}, or ask for less.")
+    others = beside.get(name, 0)
+    told = (
+        f"its rollout starts {plainly_counted(surge, 'pod')} beside its {pods}, which takes "
+        + (f"with the team's other services in {plan.environment} " if others else "")
+        + f"{(replicas + surge) * each + others} {what}, and the quota of {team} holds {held}: "
+        + "a change would wait for ever"
+    )
+    if plan.rollout is None:
+        return Shortage(told, f"Renew the plan, so that it decides the rollout, or {fix[0].lower()}{fix[1:]}.")
+    cost = "nothing answers during a change" if replicas == 1 else "one replica fewer answers during a change"
+    return Shortage(told, f"Override rollout with replace in request.yaml ({cost}), or {fix[0].lower()}{fix[1:]}.")
+
+
+def _pods(plan: Plan) -> list[Any]:
+    """Everything of a plan that its pod template shows: KServe also copies the service's labels to the pods."""
+    return [
+        (plan.model_source, plan.tensor_parallel_size, plan.vllm_args, plan.environment_variables),
+        (plan.needs_hugging_face_token, plan.surroundings.token_secret, plan.surroundings.token_key),
+        (plan.startup.probe_budget_seconds, plan.startup.termination_grace_seconds),
+        (plan.runtime, plan.resources, plan.tenancy, plan.architecture, plan.memory_gib.weights),
+        # High availability spreads the pods.
+        (plan.rollout and plan.rollout.availability, plan.lock.template_version),
+    ]
