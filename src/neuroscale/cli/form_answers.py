@@ -20,6 +20,7 @@ from neuroscale.core.yaml_io import dotted, read_mapping
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
 from neuroscale.rendering.scaffolder.plan_step import FORM, RefusedPlanError, request_of
 from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.request.field_changes import IDENTITY
 from neuroscale.request.service_request import KnownNames, Request
 
 _WHOLE = re.compile(r"-?[0-9]{1,15}")
@@ -84,13 +85,19 @@ def written_request(answers: Answers, root: Path) -> Request:
             return request_of(answers.values, known)
 
 
-def ask(inputs: PlanningInputs, *, on_stderr: bool = False) -> Answers:
+def ask(inputs: PlanningInputs, *, on_stderr: bool = False, present: Mapping[str, Any] | None = None) -> Answers:
     """Ask for every field of the template's form, each until its answer can be used. Raises InputError at the end of
-    the input."""
+    the input.
+
+    `present`: a service's answers, which are the defaults; those that say which service it is are not asked for.
+    """
     template, settings = inputs.template, inputs.settings
     known = KnownNames.of(inputs.catalog, settings)
     answers: dict[str, Any] = {}
     for name, schema in template.form().items():
+        if present is not None and name in IDENTITY:
+            answers[name] = present[name]
+            continue
         typer.echo(err=on_stderr)
         typer.echo(schema.get("title", name), err=on_stderr)
         if description := schema.get("description"):
@@ -98,6 +105,8 @@ def ask(inputs: PlanningInputs, *, on_stderr: bool = False) -> Answers:
         default = schema.get("default")
         if name == "availability" and (environment := settings.environments.get(answers["environment"])):
             default = environment.default_availability
+        if present is not None:
+            default = present.get(name)
         try:
             wrong = partial(_problem, name, {**answers}, known, schema.get("enum"))
             answer = _ask_one(name, schema, default, wrong, on_stderr, may_be_empty=name in template.optional())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from neuroscale.cli.options import (
     AnswersOption,
@@ -14,6 +16,7 @@ from neuroscale.cli.options import (
     RepositoryOption,
     TokenFileOption,
 )
+from neuroscale.core.errors import InputError
 
 if TYPE_CHECKING:
     from neuroscale.forge.request_flow import Main
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 def request_service(
     answers: AnswersOption = None,
     interactive: InteractiveOption = False,
+    service: Annotated[
+        str, typer.Option("--service", help="With --interactive: start from the answers of this service of main.")
+    ] = "",
     remote: RemoteOption = "origin",
     token_file: TokenFileOption = None,
     local: LocalForgeOption = False,
@@ -35,11 +41,14 @@ def request_service(
     from neuroscale.cli.options import say_progress
     from neuroscale.cli.request_outcome import print_outcome
     from neuroscale.forge.request_flow import Desk
-    from neuroscale.forge.service_changes import Requested
-    from neuroscale.rendering.scaffolder.plan_step import request_of
+    from neuroscale.forge.service_changes import Named, Requested
+    from neuroscale.rendering.scaffolder.plan_step import answers_of, request_of
     from neuroscale.repo.layout import find_root
 
     check_source(answers, interactive=interactive)
+    if service and not interactive:
+        fix = "Add --interactive in place of --answers, or change single answers: neuroscale update SERVICE --set ..."
+        raise InputError.at("the command line", "--service", "needs --interactive", fix)
     given = Answers({}) if answers is None else read_answers(answers)
     root = find_root(repository or Path.cwd())
     written = None if answers is None else written_request(given, root)
@@ -47,7 +56,8 @@ def request_service(
     def request(main: Main) -> Request:
         if written is not None:
             return written
-        return request_of(ask(main.inputs, on_stderr=True).values, None)
+        present = answers_of(Named(service, root).version(main).request) if service else None
+        return request_of(ask(main.inputs, on_stderr=True, present=present).values, None)
 
     with opened_publisher(root, remote, token_file, local=local) as (git, publisher), given.located():
         outcome = Desk(git, publisher, say_progress).bring(Requested(request))

@@ -20,9 +20,11 @@ _DONE = {
 }
 
 
-def print_outcome(outcome: Refused | Outcome, *, as_json: bool) -> int:
-    """Print the outcome of a request; returns 0 if the service is already served as requested, or its pull request is
-    open."""
+def print_outcome(outcome: Refused | Outcome, *, as_json: bool, facts: Mapping[str, Any] | None = None) -> int:
+    """Print the outcome of a change of a service; returns 0 if main has it already, or its pull request is open.
+
+    `facts` are added for programs.
+    """
     if isinstance(outcome, Refused):
         return _refused(outcome, as_json=as_json)
     service, notes = outcome.service, list(outcome.notes)
@@ -30,24 +32,32 @@ def print_outcome(outcome: Refused | Outcome, *, as_json: bool) -> int:
         url = outcome.unwanted.url
         notes.append(f"{url} is open for this service, and stays as it is: close it if it is not wanted any more.")
     if as_json:
-        facts: dict[str, Any] = {"schema_version": 1, "base_branch": outcome.base.branch, "notes": notes}
+        told: dict[str, Any] = {
+            "schema_version": 1,
+            "base_branch": outcome.base.branch,
+            "notes": notes,
+            **(facts or {}),
+        }
         if service is not None:
-            facts |= {"environment": service.environment, "service": service.service}
+            told |= {"environment": service.environment, "service": service.service}
         if outcome.published:
-            facts["repository"] = outcome.published.repository.slug
+            told["repository"] = outcome.published.repository.slug
         elif not outcome.verdict:
             pull = outcome.unwanted
-            facts |= {"url": pull.url if pull else None, "number": pull.number if pull else None}
-        return _print_json(outcome, facts)
+            told |= {"url": pull.url if pull else None, "number": pull.number if pull else None}
+        return _print_json(outcome, told)
     if published := outcome.published:
         typer.echo(f"{_DONE[published.result]} {published.pull.number}: {terminal(published.pull.url)}")
         typer.echo(f"  {terminal(published.pull.title)}")
         typer.echo(f"  branch {outcome.branch} of {published.repository.slug}, commit {published.commit}")
     elif outcome.verdict:
-        return _not_passed(outcome)
+        status = _not_passed(outcome)
+        _print_notes(notes)
+        return status
     else:
         folder = service.folder if service else "everything"
-        typer.echo(f"{outcome.base.branch} already holds {folder} as requested: nothing to do, no pull request.")
+        has = f"has no {folder}" if outcome.is_removal else f"already has {folder} as wanted"
+        typer.echo(f"{outcome.base.branch} {has}: nothing to do, no pull request.")
     _print_notes(notes)
     return ExitStatus.PASSED
 

@@ -67,7 +67,7 @@ def run_smoke_tests(question: Question, where: Where, repository: Path | None, r
             path.unlink(missing_ok=True)  # an older run's report must never be taken for this run's
     started = datetime.now(UTC)
     try:
-        report = _report(question, where, repository)
+        report = smoke_report(question, where, repository)
     except NeuroscaleError as error:
         if error.exit_status is not ExitStatus.UNTRUSTED:
             raise
@@ -80,7 +80,8 @@ def run_smoke_tests(question: Question, where: Where, repository: Path | None, r
     return report.status
 
 
-def _report(question: Question, where: Where, repository: Path | None) -> Report:
+def smoke_report(question: Question, where: Where, repository: Path | None) -> Report:
+    """Run the smoke tests; their results. Raises InputError and NeuroscaleError where they cannot be run."""
     root = find_root(repository or Path.cwd())
     where = asked_cluster(where, root, question.environment)
     with open_cluster(where) as cluster:

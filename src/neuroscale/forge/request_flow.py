@@ -18,7 +18,7 @@ from neuroscale.core.printable import terminal
 from neuroscale.core.yaml_io import decode
 from neuroscale.forge import description
 from neuroscale.forge.branches import check_branch_name, holds
-from neuroscale.forge.description import Description
+from neuroscale.forge.description import Description, Subject
 from neuroscale.forge.interface import PullRequest
 from neuroscale.forge.service_pull_request import (
     Base,
@@ -33,11 +33,11 @@ from neuroscale.planning.plan import Plan, load_plan
 from neuroscale.planning.planner import request_digest
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
 from neuroscale.rendering.scaffolder.interpreter import branch_name
-from neuroscale.rendering.scaffolder.plan_step import FORM, RefusedPlanError, answers_of
+from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError, answers_of
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE, ServicePath
 from neuroscale.repo.snapshot import GitSnapshot, Snapshot
-from neuroscale.request.service_request import KnownNames, Request, check_request, load_request
+from neuroscale.request.service_request import KnownNames, Request, load_request
 
 CATALOG_BRANCHES = "neuroscale/catalog/"
 
@@ -92,7 +92,7 @@ class Draft:
     files: Mapping[str, str]
     message: str
     description: Description
-    made: Version | None = None  # None: the service is removed
+    subject: Subject | None = None  # None: the service is removed, or its plan cannot be read
     notes: tuple[str, ...] = ()  # sentences
 
 
@@ -126,6 +126,7 @@ class Outcome:
     published: PullRequestOutcome | None = None
     verdict: Verdict | None = None
     unwanted: PullRequest | None = None  # one that is open although the base holds everything
+    is_removal: bool = False
     notes: tuple[str, ...] = ()  # sentences
 
 
@@ -140,6 +141,7 @@ class Desk:
         self.publisher = publisher
         self._say = say
         self._main: Main | None = None
+        self._told: set[str] = set()
 
     def main(self) -> Main:
         """The forge's main branch as it is now."""
@@ -151,8 +153,7 @@ class Desk:
 
     def service(self, main: Main, subject: Request, pulls: Sequence[PullRequest] | None = None) -> Service:
         """The service of these answers. `pulls`: the open pull requests, where many services are looked at (None: the
-        forge is asked). Names that main lacks are refused before the forge is asked."""
-        check_request(subject, main.known, FORM)
+        forge is asked)."""
         branch = branch_name(main.inputs.template, answers_of(subject))
         check_branch_name(self.git, branch)
         there = self.publisher.open_request(main.base, branch, pulls)
@@ -160,7 +161,13 @@ class Desk:
         merged = newest = version_at(self.git, main.base.commit, path, main.base.branch)
         if there is not None and there.tip != main.base.commit:
             newest = version_at(self.git, there.tip, path, there.pull.head_branch)
+        self._warn_of_old_clone(main, path.folder)
         return Service(main, path, branch, merged, newest, there)
+
+    def _warn_of_old_clone(self, main: Main, folder: str) -> None:
+        if folder not in self._told and self.git.tree("HEAD", folder) != self.git.tree(main.base.commit, folder):
+            self._say(f"This clone's {folder} is not that of {main.base.branch} on the forge, which counts here")
+            self._told.add(folder)
 
     def look(self, change: Change) -> Refused | tuple[Service, Draft]:
         """What a change would make of its service. Only reads."""
@@ -188,7 +195,8 @@ class Desk:
                 service.branch, draft.description, service.path.folder, draft.files, draft.message
             )
             outcome = _bring(self.git, self.publisher, service.main.base, service.there, wanted, self._say)
-            return replace(outcome, service=service.path, notes=(*draft.notes, *outcome.notes))
+            notes = (*draft.notes, *outcome.notes)
+            return replace(outcome, service=service.path, notes=notes, is_removal=not draft.files)
 
         return until_nobody_interferes(attempt, self._say)
 

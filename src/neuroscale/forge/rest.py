@@ -103,16 +103,13 @@ class Forge(ABC):
         return next(self._find_pulls(head_owner, head_branch, base_branch), None)
 
     def open_pulls(self, base_branch: str) -> list[PullRequest]:
-        """All open pull requests that go to the branch, from any branch of any repository."""
-        listed = self._client.pages(self._path("pulls"), self._open_pulls("", "", base_branch))
-        # One that changes between two pages may be listed twice.
-        pulls = {pull.number: pull for pull in (self._to_pull(read(PullShape, data)) for data in listed)}
-        return [pull for pull in pulls.values() if (pull.state, pull.base_branch) == ("open", base_branch)]
+        """All open pull requests to the branch, each once, also if it changes between two pages."""
+        return list({pull.number: pull for pull in self._find_pulls("", "", base_branch)}.values())
 
     def _find_pulls(self, head_owner: str, head_branch: str, base_branch: str) -> Iterator[PullRequest]:
         for data in self._client.pages(self._path("pulls"), self._open_pulls(head_owner, head_branch, base_branch)):
             pull = self._to_pull(read(PullShape, data))
-            wanted = (head_owner.lower(), head_branch, base_branch)
+            wanted = (head_owner.lower() or pull.head_owner.lower(), head_branch or pull.head_branch, base_branch)
             if pull.state == "open" and (pull.head_owner.lower(), pull.head_branch, pull.base_branch) == wanted:
                 yield pull
 

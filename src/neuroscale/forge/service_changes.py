@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from neuroscale.core.errors import InputError
+from neuroscale.core.printable import markdown_code as code
+from neuroscale.core.validation import suggest
+from neuroscale.core.yaml_io import decode
 from neuroscale.forge import description
-from neuroscale.forge.request_flow import Change, Draft, Main, Service, Version
+from neuroscale.forge.description import Description
+from neuroscale.forge.request_flow import Change, Draft, Main, Service, Version, version_at
+from neuroscale.gate.verdict import ServiceReport
+from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import plan, request_digest
 from neuroscale.planning.rejected_choices import not_chosen
 from neuroscale.planning.rollout import accelerator_quota
+from neuroscale.rendering.scaffolder.plan_step import FORM
 from neuroscale.rendering.service_folder import SERVICE_FILE, pull_request_of, same_pods
-from neuroscale.repo.layout import REQUEST_FILE
-from neuroscale.request.service_request import Request, check_request
+from neuroscale.repo.git import Git
+from neuroscale.repo.layout import REQUEST_FILE, ServicePath
+from neuroscale.repo.services import find_service, removed_services, services_of
+from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot
+from neuroscale.report import change_view
+from neuroscale.request.field_changes import IDENTITY, OVERRIDES, FieldChanges, changed
+from neuroscale.request.service_request import Request, changed_answers, check_request
 
 Answers = Callable[[Main], Request]
 """Makes the request from a form's answers; it may ask the user for choices that main leaves open. It is called once,
@@ -29,6 +43,7 @@ class Requested(Change):
     def subject(self, main: Main) -> Request:
         if self._request is None:
             self._request = self._answers(main)
+        check_request(self._request, main.known, FORM)
         return self._request
 
     def draft(self, service: Service) -> Draft:
@@ -42,6 +57,253 @@ class Requested(Change):
             fields = ", ".join(override.field for override in overrides)
             notes.append(f"Kept from the service's {REQUEST_FILE}: the override of {fields}.")
         return planned(service, request, notes=notes)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A service as a command line names it, in the clone at `root`."""
+
+    text: str
+    root: Path
+
+    def on(self, main: Main, removed: Collection[ServicePath] = ()) -> ServicePath:
+        """The service of main, or one of those `removed` from it. Raises InputError if there is none."""
+        services = services_of(main.snapshot)
+        where = f"{main.base.branch} on the forge"
+        more = "While its first pull request is open, neuroscale request changes that."
+        try:
+            return find_service(self.text, (*services, *removed), self.root, where, more)
+        except InputError as error:
+            try:
+                find_service(self.text, services_of(FolderSnapshot(self.root)), self.root)
+            except InputError:
+                raise error from None
+            told = f"{self.text!r} is in this clone, and not on {where}"
+            fix = "Have its first pull request merged (neuroscale request changes that), or bring the clone up to date."
+            raise InputError.at("the command line", "SERVICE", told, fix) from None
+
+    def version(self, main: Main) -> Version:
+        """The service on main. Raises InputError if there is none, or if its folder belongs to other answers."""
+        return _version(main.git, main.base.commit, self.on(main), main.base.branch)
+
+
+class Updated(Change):
+    """A service of main with some fields changed, on top of what its open pull request changes."""
+
+    def __init__(self, named: Named, changes: FieldChanges) -> None:
+        self._named = named
+        self._changes = changes
+
+    def subject(self, main: Main) -> Request:
+        request = self._named.version(main).request
+        _refuse_another_service(request, self._changes)
+        return request
+
+    def draft(self, service: Service) -> Draft:
+        there = service.there
+        if service.newest is None:
+            url = there.pull.url if there else ""
+            told, fix = f"removes {service.path.folder}", "Close it first, or have it merged and restore the service."
+            raise InputError.at(url, "", told, fix)
+        request = changed(service.newest.request, self._changes, service.main.known)
+        before = service.merged or service.newest
+        if request == before.request:
+            return _as_it_is(service)
+        fields = ", ".join(
+            f"{one.field} {one.after if one.after is not None else 'left out'}"
+            for one in changed_answers(before.request, request)
+        )
+        name = f"{service.path.environment}/{service.path.service}"
+        said = [f"Why: {self._changes.reason}"] if self._changes.reason else []
+        notes = _notes_of_catalog(service, request)
+        return planned(service, request, title=f"Change {name}: {fields}", said=said, notes=notes)
+
+
+class Retired(Change):
+    """A service that is removed. `said`: makes the sentences that its pull request begins with."""
+
+    def __init__(self, named: Named, said: Callable[[Main, ServicePath, Version], Sequence[str]]) -> None:
+        self._named = named
+        self._said = said
+
+    def subject(self, main: Main) -> Request:
+        return _present_or_past(self._named, main)
+
+    def draft(self, service: Service) -> Draft:
+        name = f"{service.path.environment}/{service.path.service}"
+        title = description.title(f"Retire {name}")
+        said = self._said(service.main, service.path, service.merged) if service.merged else ()
+        asks_for = f"the removal of the service {code(name, 120)}"
+        text = Description(title, asks_for, (description.listed(said),), service.branch)
+        return Draft({}, "\n\n".join([title, *said]), text)
+
+
+class Restored(Change):
+    """A service that main has no more, as it was when it was removed; `anew`: with its answers, planned by today's
+    catalog."""
+
+    def __init__(self, named: Named, *, anew: bool, reason: str) -> None:
+        self._named = named
+        self._anew = anew
+        self._reason = reason
+
+    def subject(self, main: Main) -> Request:
+        return _present_or_past(self._named, main, past_first=True)
+
+    def draft(self, service: Service) -> Draft:
+        if service.merged is not None:
+            return _as_it_is(service)
+        git, path, base = service.main.git, service.path, service.main.base
+        removal = removed_services(git, base.commit)[path]
+        version = _version(git, f"{removal}^", path, removal[:12])
+        when = git.text("show", "--no-patch", "--format=%cs", removal)
+        name = f"{path.environment}/{path.service}"
+        how = "planned anew with today's catalog" if self._anew else "to the byte"
+        said = [f"{path.folder} as it was before {removal[:12]} removed it on {when}, {how}."]
+        said += [f"Why: {self._reason}"] if self._reason else []
+        title = f"Restore {name}"
+        if self._anew:
+            check_request(version.request, service.main.known, path.folder)
+            return planned(service, version.request, anew=True, title=title, said=said)
+        files = folder_files(git, f"{removal}^", path.folder)
+        if version.plan is None:
+            told = "has no plan that can be read in its history"
+            raise InputError.at(path.folder, "", told, "Let it be planned by today's catalog: --anew.")
+        return drafted(service, version.request, version.plan, files, title, "\n\n".join([title, *said]), said)
+
+
+class Promoted(Change):
+    """The answers of a service for another environment. `evidence`: makes the sentences that say why it may be: that it
+    is live and tested where it is."""
+
+    def __init__(
+        self,
+        named: Named,
+        environment: str,
+        changes: FieldChanges,
+        evidence: Callable[[Main, ServicePath], Sequence[str]],
+    ) -> None:
+        self._named = named
+        self._environment = environment
+        self._changes = changes
+        self._evidence = evidence
+        self.source: Version | None = None
+
+    def subject(self, main: Main) -> Request:
+        environments = main.inputs.settings.environments
+        if self._environment not in environments:
+            told = f"{self._environment!r} is not an environment of the settings"
+            raise InputError.at("the command line", "--to", told, suggest(self._environment, environments))
+        self.source = source = self._named.version(main)
+        _refuse_another_service(source.request, self._changes)
+        if source.request.environment == self._environment:
+            told = f"{source.request.service} is in {self._environment} already"
+            raise InputError.at("the command line", "--to", told, "Name another environment.")
+        request = source.request.model_copy(update={"environment": self._environment, "overrides": ()})
+        return changed(request, self._changes, main.known)
+
+    def draft(self, service: Service) -> Draft:
+        assert self.source is not None, "subject is called first"
+        source, main = self.source, service.main
+        request = self.subject(main)
+        there = service.newest or service.merged
+        own = {one.field for one in request.overrides}
+        if there is not None:
+            kept = tuple(one for one in there.request.overrides if one.field not in own)
+            request = request.model_copy(update={"overrides": (*kept, *request.overrides)})
+        if service.merged is not None and service.merged.request == request:
+            return _as_it_is(service)
+        path = ServicePath(source.request.environment, source.request.service)
+        notes = [
+            f"Not carried, since it was reviewed for {path.environment} alone: the override of {one.field} with "
+            f"{one.value}. To have it here too: --set {OVERRIDES}{one.field}={one.value} --reason TEXT --until DATE"
+            for one in source.request.overrides
+            if one.field not in {own.field for own in request.overrides}
+        ]
+        name = f"{path.environment}/{path.service}"
+        title = "" if service.merged is None else f"Change {request.environment}/{request.service}: as {name}"
+        inputs = main.inputs
+        made = plan(request, inputs.catalog, inputs.settings, inputs.template.version)
+        said = [
+            f"Promoted from {name}.",
+            *self._evidence(main, path),
+            *change_view.sentences(compared(source, request, made), path.environment, request.environment),
+        ]
+        return planned(service, request, title=title, said=said, notes=notes)
+
+
+def compared(source: Version, request: Request, plan: Plan) -> ServiceReport:
+    """A service beside the one that it comes from, for a table of their differences."""
+    return ServiceReport(
+        environment=request.environment,
+        name=request.service,
+        change="changed",
+        plan=plan,
+        plan_before=source.plan,
+        answers=changed_answers(source.request, request),
+    )
+
+
+def folder_files(git: Git, commit: str, folder: str) -> dict[str, str]:
+    """The text of every file of a folder at a commit, by path in the repository. Raises InputError for other files."""
+    snapshot = GitSnapshot(git, commit)
+    return {entry.path: decode(snapshot.read(entry.path) or b"", entry.path) for entry in snapshot.entries(folder)}
+
+
+def _as_it_is(service: Service) -> Draft:
+    """What main has of the service: nothing is to be done."""
+    files = folder_files(service.main.git, service.main.base.commit, service.path.folder)
+    return Draft(files, "", Description("", "", ()))
+
+
+def _version(git: Git, commit: str, path: ServicePath, where: str) -> Version:
+    version = version_at(git, commit, path, where)
+    if version is None or (version.request.environment, version.request.service) != (path.environment, path.service):
+        told = "is not the request of the service whose folder it lies in"
+        fix = "Correct its service and environment, or move the folder."
+        raise InputError.at(f"{where}:{path.folder}/{REQUEST_FILE}", "", told, fix)
+    return version
+
+
+def _present_or_past(named: Named, main: Main, *, past_first: bool = False) -> Request:
+    """The answers of a service on main, or of one as it was before it was removed from there.
+
+    `past_first`: a name alone is that of a removed service, also where main has one of that name. Otherwise it is then
+    not guessed which of the two is meant.
+    """
+    removed = removed_services(main.git, main.base.commit)
+    try:
+        path = find_service(named.text, removed if past_first else (), named.root)
+    except InputError:
+        path = named.on(main, removed)
+    commit = f"{removed[path]}^" if path in removed else main.base.commit
+    return _version(main.git, commit, path, main.base.branch).request
+
+
+def _refuse_another_service(request: Request, changes: FieldChanges) -> None:
+    for name in IDENTITY:
+        if name in changes.values and changes.values[name] != getattr(request, name):
+            service = f"{request.environment}/{request.service}"
+            step = "Two steps: ask for it there (neuroscale request --interactive"
+            if name == "environment":
+                step += f", or neuroscale promote {service} --to {changes.values[name]}"
+            told = f"is {getattr(request, name)!r}: with another {name} it is another service, and not a change of it"
+            fix = f"{step}); when it answers and its callers have moved, neuroscale retire {service}."
+            raise InputError.at("the command line", name, told, fix)
+
+
+def _notes_of_catalog(service: Service, request: Request) -> list[str]:
+    """Whether the plan differs also by what moved in the catalog since the service was planned."""
+    before = service.merged.plan if service.merged else None
+    if service.merged is None or before is None or request == service.merged.request:
+        return []
+    inputs = service.main.inputs
+    again = plan(service.merged.request, inputs.catalog, inputs.settings, inputs.template.version)
+    if before.model_copy(update={"lock": again.lock}) == again:
+        return []
+    return [
+        "The catalog, the settings or the planner changed since it was planned: a part of the differences is theirs."
+    ]
 
 
 def planned(
@@ -78,18 +340,32 @@ def planned(
             f"is {pull.target_branch!a}, and the forge's main branch is {base.branch!a}",
             "Make the two the same, and give the request's branch another name.",
         )
-    shown = description.title(title or pull.title)
+    message = "\n\n".join([title or pull.commit_message, *said])
+    return drafted(service, request, made, pull.files, title or pull.title, message, said, told)
+
+
+def drafted(
+    service: Service,
+    request: Request,
+    made: Plan,
+    files: Mapping[str, str],
+    title: str,
+    message: str,
+    said: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> Draft:
+    """The draft of a service with these answers, this plan and these files."""
+    catalog, settings = service.main.inputs.catalog, service.main.inputs.settings
     file = f"{service.path.folder}/{SERVICE_FILE}"
     subject = description.Subject(
         request,
         made,
-        before,
+        service.merged.plan if service.merged else None,
         not_chosen(request, catalog, settings, made),
         is_new=service.merged is None,
         asked_before=service.merged.request if service.merged else None,
         quota=accelerator_quota(made, catalog),
-        same_pods=same_pods(service.main.snapshot.read(file), pull.files[file].encode()),
+        same_pods=same_pods(service.main.snapshot.read(file), files.get(file, "").encode()),
     )
-    text = description.describe(subject, shown, service.branch, said)
-    message = "\n\n".join([title or pull.commit_message, *said])
-    return Draft(pull.files, message, text, Version(request, made), tuple(told))
+    text = description.describe(subject, description.title(title), service.branch, said)
+    return Draft(files, message, text, subject, tuple(notes))

@@ -237,9 +237,11 @@ class Publisher:
             if there is not None:
                 if self._forge.find_pull(repository.owner, wanted.branch, base.branch) is not None:
                     raise BranchMovedError("A pull request was opened meanwhile.")
-                notes.append(
-                    f"The branch {wanted.branch} pointed to {there}, for which no pull request is open: replaced."
-                )
+                last = self._forge.last_pull(repository, wanted.branch, base.branch)
+                if last is None or (last.state, last.head_sha) != ("merged", there):
+                    notes.append(
+                        f"The branch {wanted.branch} pointed to {there}, for which no pull request is open: replaced."
+                    )
             self._branches.push(repository, wanted.branch, commit, there)
         with _completed_by_the_next_run(f"The branch {wanted.branch} is pushed, but its pull request is not open yet"):
             text = wanted.description

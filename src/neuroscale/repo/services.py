@@ -1,4 +1,4 @@
-"""Finds the service that a command line names, among those of a clone's files or of a commit."""
+"""Finds the service that a command line names, among those of a clone's files, of a commit or of a branch's past."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path, PurePosixPath
 
 from neuroscale.core.errors import InputError
 from neuroscale.core.validation import suggest
+from neuroscale.repo.git import Git
 from neuroscale.repo.layout import MANIFESTS, REQUEST_FILE, ServicePath
-from neuroscale.repo.snapshot import Snapshot
+from neuroscale.repo.snapshot import GitSnapshot, Snapshot
 
 _WHERE = ("the command line", "SERVICE")
 
@@ -37,9 +38,14 @@ def parts_of(named: str, root: Path | None = None) -> tuple[str, str] | None:
 
 
 def find_service(
-    named: str, services: Collection[ServicePath], root: Path | None = None, where: str = "this repository"
+    named: str,
+    services: Collection[ServicePath],
+    root: Path | None = None,
+    where: str = "this repository",
+    fix: str = "Or name its folder.",
 ) -> ServicePath:
-    """The one of the `services` that is named as `parts_of` reads it. `where` says whose services these are.
+    """The one of the `services` that is named as `parts_of` reads it. `where` says whose services these are, `fix` what
+    else to do for one that is missing.
 
     Raises InputError if there is none, or more than one.
     """
@@ -51,6 +57,23 @@ def find_service(
     if not found:
         known = {one.service for one in services} | {f"{one.environment}/{one.service}" for one in services}
         names = [one for one in known if ("/" in one) == bool(environment)]
-        fix = f"{suggest(named if environment else name, names, MANIFESTS)} Or name its folder."
-        raise InputError.at(*_WHERE, f"{named!r} is not a service of {where}", fix)
+        near = suggest(named if environment else name, names, MANIFESTS)
+        raise InputError.at(*_WHERE, f"{named!r} is not a service of {where}", f"{near} {fix}")
     return found[0]
+
+
+def removed_services(git: Git, tip: str) -> dict[ServicePath, str]:
+    """The services that a branch had and that its commit `tip` lacks, each with the commit that removed it last.
+
+    A merge counts as the changes that it brought.
+    """
+    options = ("--first-parent", "-m", "--diff-filter=D", "--no-renames", "--name-only", "--format=commit %H")
+    there = set(services_of(GitSnapshot(git, tip)))
+    found: dict[ServicePath, str] = {}
+    commit = ""
+    for line in git.text("log", *options, tip, "--", MANIFESTS).splitlines():
+        if line.startswith("commit "):
+            commit = line.removeprefix("commit ")
+        elif line.endswith(f"/{REQUEST_FILE}") and (path := ServicePath.of(line)) is not None and path not in there:
+            found.setdefault(path, commit)
+    return found

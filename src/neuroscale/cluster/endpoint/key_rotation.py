@@ -115,7 +115,7 @@ def _check_ours(secret: Object, namespace: str, name: str) -> None:
     owner = next((one for one in part(secret, "metadata").get("ownerReferences") or () if one.get("controller")), None)
     problem = None
     if secret.get("immutable"):
-        problem = ("is immutable", "Delete it, and make a new one: neuroscale key")
+        problem = ("is immutable", "Delete it, and run this command again: it makes a new one.")
     elif owner is not None:
         problem = (
             f"belongs to {owner.get('kind')} {owner.get('name')}",

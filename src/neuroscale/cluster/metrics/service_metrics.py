@@ -164,6 +164,13 @@ def namespaces(prometheus: Prometheus, service: str, at: float, since: float) ->
     return sorted(one.labels.get("namespace", "") for one in found)
 
 
+def finished_requests(prometheus: Prometheus, namespace: str, service: str, at: float, since: float) -> int | None:
+    """How many requests a service's servers finished in the `since` seconds before `at`; None if none was scraped."""
+    series = selector(FINISHED, {"job": JOB, "namespace": namespace, "service": service}, since)
+    found = prometheus.scalar(f"sum(increase({series}))", at)
+    return None if found is None else round(found)
+
+
 def unseen(prometheus: Prometheus, service: str, at: float, since: float, look: str) -> str:
     """Why Prometheus has no metrics of a service, in sentences. `look`: the command that shows its state."""
     with contextlib.suppress(PrometheusError):

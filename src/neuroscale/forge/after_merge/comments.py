@@ -56,10 +56,21 @@ def read_record(comments: Iterable[Comment], account: Account) -> Record | None:
     """The record in the account's own comment; None without one. A comment of another account never counts."""
     for comment in comments:
         own = comment.author == account.login or (account.login == SOME_APP and comment.author.endswith("[bot]"))
-        lines = comment.body.replace("\r\n", "\n").split("\n")
-        if own and lines[0] == MARKER and len(lines) > 2 and (match := _LINE.fullmatch(lines[2])):
-            return _read(match[1])
+        if own and _record_line(comment) is not None:
+            return record_of(comment)
     return None
+
+
+def record_of(comment: Comment) -> Record | None:
+    """The record in a comment, whoever wrote it; None without one."""
+    line = _record_line(comment)
+    return None if line is None else _read(line)
+
+
+def _record_line(comment: Comment) -> str | None:
+    lines = comment.body.replace("\r\n", "\n").split("\n")
+    match = _LINE.fullmatch(lines[2]) if lines[0] == MARKER and len(lines) > 2 else None
+    return match[1] if match else None
 
 
 def _read(text: str) -> Record | None:

@@ -1,0 +1,123 @@
+"""`neuroscale promote`: carries a service's answers into another environment, in a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neuroscale.cli.options import (
+    ClusterStateOption,
+    ContextOption,
+    JsonOption,
+    KubeconfigOption,
+    LocalForgeOption,
+    RemoteOption,
+    RepositoryOption,
+    TokenFileOption,
+)
+from neuroscale.cli.service_change import (
+    ChangedServiceArgument,
+    DryRunOption,
+    Forge,
+    ReasonOption,
+    SetOption,
+    UnsetOption,
+    UntilOption,
+    run_change,
+)
+from neuroscale.core.errors import InputError
+
+if TYPE_CHECKING:
+    from neuroscale.cli.chosen_cluster import Where
+    from neuroscale.forge.request_flow import Draft, Main
+    from neuroscale.forge.rest import Forge as Rest
+    from neuroscale.forge.service_changes import Promoted
+    from neuroscale.forge.smoke_evidence import Tested
+    from neuroscale.gate.verdict import ServiceReport
+    from neuroscale.repo.layout import ServicePath
+
+
+def promote_service(
+    service: ChangedServiceArgument,
+    to: Annotated[str, typer.Option("--to", help="The environment that gets the service.")],
+    given: SetOption = None,
+    removed: UnsetOption = None,
+    reason: ReasonOption = "",
+    until: UntilOption = "",
+    dry_run: DryRunOption = False,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    state: ClusterStateOption = None,
+    remote: RemoteOption = "origin",
+    token_file: TokenFileOption = None,
+    local: LocalForgeOption = False,
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> int:
+    """Carry a service's answers into another environment, planned by that one's limits and prices. Refused where the
+    smoke test did not pass where it is (by the forge, or in the cluster that an option names), unless --reason says
+    why."""
+    from neuroscale.cli.chosen_cluster import Where
+    from neuroscale.forge.service_changes import Named, Promoted, compared
+    from neuroscale.request.field_changes import read_changes
+
+    changes = read_changes(given or (), removed or (), reason, until)
+    where = Where(context, kubeconfig, state)
+    forge = Forge(repository, remote, token_file, local)
+    made: list[Promoted] = []
+
+    def change(root: Path, rest: Rest) -> Promoted:
+        made[:] = [Promoted(Named(service, root), to, changes, _evidence(rest, where, root, reason))]
+        return made[0]
+
+    def beside(draft: Draft) -> ServiceReport | None:
+        source = made[0].source
+        if source is None or draft.subject is None:
+            return None
+        return compared(source, draft.subject.request, draft.subject.plan)
+
+    return run_change(forge, change, dry_run=dry_run, as_json=as_json, beside=beside)
+
+
+def _evidence(rest: Rest, where: Where, root: Path, reason: str) -> Callable[[Main, ServicePath], Sequence[str]]:
+    """Says why the service may be promoted. Raises InputError if it is not known to work, and no reason is given."""
+    told: dict[str, list[str]] = {}
+
+    def evidence(main: Main, path: ServicePath) -> Sequence[str]:
+        if main.base.commit not in told:
+            tested = _tested(rest, where, root, main, path)
+            if not tested.passed and not reason:
+                raise InputError.at(
+                    path.folder,
+                    "",
+                    f"is not known to be live and tested: {tested.sentence.removesuffix('.')}",
+                    "Wait for its smoke test, name the cluster to test it there now (--context), or say why it is "
+                    "promoted all the same: --reason TEXT.",
+                )
+            told[main.base.commit] = [tested.sentence, *([f"Why: {reason}"] if reason else [])]
+        return told[main.base.commit]
+
+    return evidence
+
+
+def _tested(rest: Rest, where: Where, root: Path, main: Main, path: ServicePath) -> Tested:
+    """By what the forge has of the smoke tests, or by those that run now: in the cluster that an option names, else in
+    the local platform if that runs the environment."""
+    from neuroscale.cli.chosen_cluster import Where, asked_cluster
+    from neuroscale.cli.smoke import Question, smoke_report
+    from neuroscale.core.errors import ExitStatus
+    from neuroscale.forge.smoke_evidence import Tested, smoke_tested
+    from neuroscale.smoke.results import headline
+
+    if where == Where():
+        tested = smoke_tested(rest, main, path)
+        where = where if tested.passed else asked_cluster(where, root, path.environment)
+        if where == Where():
+            return tested
+    report = smoke_report(Question(path.environment, path.service, revision=main.base.commit), where, root)
+    failed = next((f" {one.title}: {one.message}" for one in report.checks if one.outcome in ("failed", "error")), "")
+    passed = report.status is ExitStatus.PASSED
+    return Tested(passed, f"{path.environment}/{path.service}, tested now in its cluster: {headline(report)}.{failed}")

@@ -1,0 +1,161 @@
+"""`neuroscale retire` and `neuroscale restore`: remove a service in a pull request, and bring a removed one back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neuroscale.cli.chosen_metrics import PrometheusOption
+from neuroscale.cli.options import (
+    ClusterStateOption,
+    ContextOption,
+    JsonOption,
+    KubeconfigOption,
+    LocalForgeOption,
+    RemoteOption,
+    RepositoryOption,
+    TokenFileOption,
+    say_progress,
+)
+from neuroscale.cli.service_change import ChangedServiceArgument, DryRunOption, Forge, ReasonOption, run_change
+
+if TYPE_CHECKING:
+    from neuroscale.cli.chosen_cluster import Where
+    from neuroscale.forge.request_flow import Main, Version
+    from neuroscale.planning.plan import Plan
+    from neuroscale.repo.layout import ServicePath
+
+_DAYS = 7  # for how long back the requests are counted
+
+
+def retire_service(
+    service: ChangedServiceArgument,
+    reason: ReasonOption = "",
+    dry_run: DryRunOption = False,
+    prometheus_url: PrometheusOption = "",
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    state: ClusterStateOption = None,
+    remote: RemoteOption = "origin",
+    token_file: TokenFileOption = None,
+    local: LocalForgeOption = False,
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> int:
+    """Remove a service: show its requests of the last days, what it saves and what remains, and open the pull request
+    that removes its folder. `neuroscale restore` brings it back."""
+    from neuroscale.cli.chosen_cluster import Where
+    from neuroscale.forge.service_changes import Named, Retired
+
+    where = Where(context, kubeconfig, state)
+    forge = Forge(repository, remote, token_file, local)
+
+    def change(root: Path, _: object) -> Retired:
+        return Retired(Named(service, root), _said(where, prometheus_url, root, reason))
+
+    return run_change(forge, change, dry_run=dry_run, as_json=as_json)
+
+
+def restore_service(
+    service: ChangedServiceArgument,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Plan its answers with today's catalog. Default: the same files as before.")
+    ] = False,
+    reason: ReasonOption = "",
+    dry_run: DryRunOption = False,
+    remote: RemoteOption = "origin",
+    token_file: TokenFileOption = None,
+    local: LocalForgeOption = False,
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> int:
+    """Bring back a service that was removed: as its folder was before, if it still passes the gate, or planned anew."""
+    from neuroscale.forge.service_changes import Named, Restored
+
+    forge = Forge(repository, remote, token_file, local)
+    return run_change(
+        forge,
+        lambda root, _: Restored(Named(service, root), anew=anew, reason=reason),
+        dry_run=dry_run,
+        as_json=as_json,
+        instead=""
+        if anew
+        else "Its files of then do not pass any more: --anew plans its answers with today's catalog.",
+    )
+
+
+def _said(
+    where: Where, prometheus_url: str, root: Path, reason: str
+) -> Callable[[Main, ServicePath, Version], Sequence[str]]:
+    told: dict[str, list[str]] = {}
+
+    def said(main: Main, path: ServicePath, version: Version) -> Sequence[str]:
+        if main.base.commit not in told:
+            plan = version.plan
+            sentences = [f"Why: {reason}"] if reason else []
+            if plan is None:
+                sentences.append("Its plan cannot be read: what it costs, and what remains of it, is not known.")
+            else:
+                sentences += [_requests(main, path, plan, where, prometheus_url, root), _saves(plan), *_remains(plan)]
+            told[main.base.commit] = sentences
+        return told[main.base.commit]
+
+    return said
+
+
+def _requests(main: Main, path: ServicePath, plan: Plan, where: Where, url: str, root: Path) -> str:
+    """Who still called it, as far as its metrics say."""
+    from neuroscale.cli.chosen_cluster import asked_cluster
+    from neuroscale.cli.chosen_metrics import prometheus_of
+    from neuroscale.cluster.metrics.service_metrics import finished_requests
+    from neuroscale.core.errors import NeuroscaleError, Problem
+    from neuroscale.core.printable import terminal
+
+    settings = main.inputs.settings
+    if not url:
+        where = asked_cluster(where, root, path.environment)
+    ambiguous = Problem("the command line", "--prometheus-url", "", "Name the Prometheus to ask.")
+    try:
+        say_progress("Asking Prometheus who called it")
+        with prometheus_of(path.environment, where, url, settings, ambiguous) as prometheus:
+            at = prometheus.now()
+            counts = [
+                finished_requests(prometheus, plan.tenancy.namespace, path.service, at, days * 86400.0)
+                for days in (_DAYS, 1)
+            ]
+    except NeuroscaleError as error:
+        typer.echo(f"Its metrics were not read: {terminal(str(error), 1000)}", err=True)
+        return "Who still calls it is not known: its metrics were not read."
+    week, day = counts
+    if week is None:
+        return f"Prometheus has no requests of it in the last {_DAYS} days: it was not scraped, or did not run."
+    clients = ", ".join([plan.tenancy.namespace, *plan.surroundings.client_namespaces])
+    who = f" Metrics do not say whose they are: pods of {clients} may call it." if week else ""
+    return f"It answered {week:,} requests in the last {_DAYS} days, {day or 0:,} of them in the last 24 h.{who}"
+
+
+def _saves(plan: Plan) -> str:
+    from neuroscale.report import phrases
+
+    low, high = plan.cost.monthly_min, plan.cost.monthly_max
+    if low is None or high is None:
+        return f"What this saves is not known: the catalog had no price for {plan.accelerator}."
+    held = f"{plan.replicas.min * plan.accelerator_count:,} x {plan.accelerator}"
+    return f"This saves {phrases.between(low, high)} a month, and gives {held} back."
+
+
+def _remains(plan: Plan) -> list[str]:
+    """What is not in Git and stays in the cluster."""
+    from neuroscale.rendering.api_key import secret_name
+
+    secret, namespace = secret_name(plan.service), plan.tenancy.namespace
+    told = [
+        f"Its API key remains, a Secret outside Git: kubectl --namespace {namespace} delete secret {secret} once it is "
+        f"gone. A service of the same name would answer with it again."
+    ]
+    if plan.needs_hugging_face_token:
+        told.append(f"The Secret {plan.surroundings.token_secret} of {namespace} remains too: other services read it.")
+    return told

@@ -1,0 +1,42 @@
+"""`neuroscale update`: changes some answers or overrides of a service, in a pull request."""
+
+from __future__ import annotations
+
+from neuroscale.cli.options import JsonOption, LocalForgeOption, RemoteOption, RepositoryOption, TokenFileOption
+from neuroscale.cli.service_change import (
+    ChangedServiceArgument,
+    DryRunOption,
+    Forge,
+    ReasonOption,
+    SetOption,
+    UnsetOption,
+    UntilOption,
+    run_change,
+)
+from neuroscale.core.errors import InputError
+
+
+def update_service(
+    service: ChangedServiceArgument,
+    given: SetOption = None,
+    removed: UnsetOption = None,
+    reason: ReasonOption = "",
+    until: UntilOption = "",
+    dry_run: DryRunOption = False,
+    remote: RemoteOption = "origin",
+    token_file: TokenFileOption = None,
+    local: LocalForgeOption = False,
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> int:
+    """Change a service's answers or overrides: show what follows, judge it, and open the pull request. The other
+    answers stay, and an open pull request of yours for the service gets the change on top. Exit status 1: refused."""
+    from neuroscale.forge.service_changes import Named, Updated
+    from neuroscale.request.field_changes import read_changes
+
+    if not given and not removed:
+        told = "names no field to change"
+        raise InputError.at("the command line", "--set", told, "Write --set FIELD=VALUE, or --unset FIELD.")
+    changes = read_changes(given or (), removed or (), reason, until)
+    forge = Forge(repository, remote, token_file, local)
+    return run_change(forge, lambda root, _: Updated(Named(service, root), changes), dry_run=dry_run, as_json=as_json)

@@ -1,0 +1,87 @@
+"""Shows what a change of a service brings: its answers and its plan before and after, and what the merge does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from neuroscale.core.printable import terminal
+from neuroscale.gate.verdict import ServiceReport
+from neuroscale.planning.plan import Plan
+from neuroscale.report import change_phrases, phrases
+
+Row = tuple[str, str, str]
+"""What differs, before and after; "" where a side does not have it."""
+_ALWAYS = ("accelerators", "replicas", "memory", "price a month")
+
+
+def rows(service: ServiceReport) -> list[Row]:
+    """The answers that differ, and of the plan what differs, with accelerators, replicas, memory and price always."""
+    told = [
+        (change_phrases.LABELS.get(one.field) or one.field, one.before or "", one.after or "")
+        for one in service.answers
+    ]
+    before, after = (_facts(plan) for plan in (service.plan_before, service.plan))
+    for name in after or before:
+        old, new = before.get(name, ""), after.get(name, "")
+        if name in _ALWAYS or old != new:
+            told.append((name, old, new))
+    return told
+
+
+def sentences(service: ServiceReport, there: str, here: str) -> list[str]:
+    """The differences in sentences, for a pull request. `there` and `here` name the sides."""
+    return [
+        f"{name}: {old or 'not set'} in {there}, {new or 'not set'} in {here}"
+        for name, old, new in rows(service)
+        if old != new
+    ]
+
+
+def merge(service: ServiceReport) -> str:
+    """What the merge does to the running service."""
+    if service.plan is None:
+        return "The service ends: Argo CD deletes it, and its callers get errors."
+    return change_phrases.rollout(service.plan_before, service.plan, same_pods=service.same_pods, quota=service.quota)
+
+
+def print_change(service: ServiceReport, console: Console, titles: tuple[str, str] = ("now", "then")) -> None:
+    """The table for people, without what the merge does."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in (f"{service.environment}/{service.name}", *titles):
+        table.add_column(Text(terminal(title)), overflow="fold")
+    for name, old, new in rows(service):
+        table.add_row(*(Text(terminal(cell or "-")) for cell in (name, old, new if new != old else "same")))
+    console.print(table)
+
+
+def as_rows(service: ServiceReport) -> list[dict[str, Any]]:
+    """The table for programs."""
+    return [{"what": name, "before": old or None, "after": new or None} for name, old, new in rows(service)]
+
+
+def _facts(plan: Plan | None) -> dict[str, str]:
+    if plan is None:
+        return {}
+    memory, cost = plan.memory_gib, plan.cost
+    price = "not known"
+    if cost.monthly_min is not None and cost.monthly_max is not None:
+        price = phrases.between(cost.monthly_min, cost.monthly_max)
+    return {
+        "verdict": f"{plan.verdict}, confidence {plan.confidence}",
+        "accelerators": phrases.accelerators(plan, str),
+        "replicas": f"{plan.replicas.min:,}"
+        if plan.replicas.min == plan.replicas.max
+        else f"{plan.replicas.min:,} to {plan.replicas.max:,}",
+        "memory": f"{memory.usable - memory.free:.1f} of {memory.usable:.1f} GiB of each accelerator",
+        "longest context": f"{plan.max_model_len:,} tokens",
+        "requests at once": f"{plan.max_concurrency:,} of full length on each replica",
+        "speed": phrases.speed(plan.speed) or "not known",
+        "price a month": price,
+        "runtime": plan.runtime.image,
+        "cost centre": plan.tenancy.cost_center,
+        "rollout": change_phrases.later_changes(plan),
+    }

@@ -1,0 +1,332 @@
+"""Changes of a service without a forge: what update, promote, retire and restore make of it, and what they refuse."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import yaml
+
+from neuroscale.core.errors import InputError
+from neuroscale.forge.interface import Comment, CommitStatus, PullRequest, RepositoryRef
+from neuroscale.forge.request_flow import Change, Desk, Draft, Refused
+from neuroscale.forge.rest import Forge
+from neuroscale.forge.service_changes import Named, Promoted, Restored, Retired, Updated
+from neuroscale.forge.service_pull_request import Base, OpenRequest, Publisher
+from neuroscale.forge.smoke_evidence import smoke_tested
+from neuroscale.rendering.planning_inputs import read_planning_inputs
+from neuroscale.rendering.service_folder import write_service
+from neuroscale.repo.layout import ServicePath
+from neuroscale.repo.services import find_service, removed_services, services_of
+from neuroscale.repo.snapshot import GitSnapshot
+from neuroscale.report import change_view
+from neuroscale.request.field_changes import FieldChanges, read_changes
+from plan_factory import ANSWERS, pull_request_for
+from repositories import Repository
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = "manifests/dev/support-chat"
+PULL = PullRequest(7, "https://forge.example.com/pulls/7", "t", "", "open", "me", "me", "b", "0" * 40, "main")
+OVERRIDE = ("A load test until the fair.", "2099-01-31")
+
+
+class Main(Publisher):
+    """A forge's main branch; `open`: the tip of the open pull request of every service, "" without one."""
+
+    def __init__(self, commit: str, tip: str = "") -> None:
+        self.commit = commit
+        self.tip = tip
+
+    def base(self) -> Base:
+        return Base("main", self.commit)
+
+    def open_request(self, base: Base, branch: str, among: Sequence[PullRequest] | None = None) -> OpenRequest | None:
+        return OpenRequest(PULL, RepositoryRef("", "me", "x"), self.tip) if self.tip else None
+
+
+@dataclass
+class Clone:
+    """A clone of a platform's repository, whose main branch serves dev/support-chat."""
+
+    repository: Repository
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def head(self) -> str:
+        return self.repository.run("rev-parse", "HEAD")
+
+    def desk(self, tip: str = "") -> Desk:
+        return Desk(self.repository.git, Main(self.head, tip), self.said.append)
+
+    def look(self, change: Change, tip: str = "") -> Draft:
+        looked = self.desk(tip).look(change)
+        assert not isinstance(looked, Refused), looked.plan.reasons
+        return looked[1]
+
+    def named(self, text: str = "support-chat") -> Named:
+        return Named(text, self.repository.root)
+
+    def update(self, *given: str, removed: Sequence[str] = (), reason: str = "", until: str = "") -> Updated:
+        return Updated(self.named("dev/support-chat"), read_changes(given, removed, reason, until))
+
+    def promote(self, *given: str, to: str = "prod") -> Promoted:
+        return Promoted(self.named("dev/support-chat"), to, read_changes(given, (), "", ""), lambda *_: ["It works."])
+
+    def remove(self, folder: str = FOLDER) -> str:
+        shutil.rmtree(self.repository.root / folder)
+        return self.repository.commit({}, "Retire it")
+
+    def put(self, files: dict[str, str]) -> str:
+        return self.repository.commit(dict(files), "Serve it")
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = Repository(tmp_path_factory.mktemp("changes") / "repository")
+    for folder in ("platform/catalog", "templates"):
+        shutil.copytree(ROOT / folder, made.root / folder)
+    shutil.copyfile(ROOT / "platform/settings.yaml", made.root / "platform/settings.yaml")
+    commit = made.commit({}, "platform")
+    write_service(pull_request_for(ANSWERS, read_planning_inputs(GitSnapshot(made.git, commit))).files, made.root)
+    made.commit({}, "Serve it")
+    made.git.close()
+    return made.root
+
+
+@pytest.fixture
+def clone(platform: Path, tmp_path: Path) -> Iterator[Clone]:
+    shutil.copytree(platform, tmp_path / "clone")
+    made = Clone(Repository(tmp_path / "clone"))
+    yield made
+    made.repository.git.close()
+
+
+def request_in(draft: Draft, folder: str = FOLDER) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(draft.files[f"{folder}/request.yaml"])
+    return found
+
+
+# update
+
+
+def test_an_update_changes_the_named_fields_and_keeps_every_other_answer(clone: Clone) -> None:
+    draft = clone.look(clone.update("concurrent_users=6", "p95_ttft_seconds=4.5"))
+    before = yaml.safe_load((clone.repository.root / FOLDER / "request.yaml").read_text())
+    assert request_in(draft) == {**before, "concurrent_users": 6, "p95_ttft_seconds": 4.5}
+    assert draft.description.title == "Change dev/support-chat: concurrent_users 6, p95_ttft_seconds 4.5"
+    assert draft.subject is not None
+    rows = {name: (old, new) for name, old, new in change_view.rows(draft.subject.report)}
+    assert rows["Concurrent users"] == ("4", "6")
+    assert {"accelerators", "replicas", "memory", "price a month"} <= set(rows)
+    assert change_view.merge(draft.subject.report).startswith("A restart with a gap of about ")
+
+
+def test_an_override_needs_a_reason_and_an_end_which_it_keeps_with_another_value(clone: Clone) -> None:
+    with pytest.raises(InputError, match="Add --reason TEXT and --until DATE"):
+        clone.look(clone.update("overrides.max_num_seqs=12"))
+    reason, until = OVERRIDE
+    draft = clone.look(clone.update("overrides.max_num_seqs=12", reason=reason, until=until))
+    assert request_in(draft)["overrides"] == [
+        {"field": "max_num_seqs", "value": 12, "reason": reason, "expires": until}
+    ]
+    assert f"Why: {reason}" in draft.message
+    tip = clone.put(dict(draft.files))
+    clone.repository.run("reset", "--quiet", "--hard", "HEAD^")
+    # The open pull request has it, and the next change goes on top.
+    draft = clone.look(clone.update("overrides.max_num_seqs=10", "concurrent_users=5"), tip)
+    assert request_in(draft)["overrides"][0] == {
+        "field": "max_num_seqs",
+        "value": 10,
+        "reason": reason,
+        "expires": until,
+    }
+    draft = clone.look(clone.update(removed=["overrides.max_num_seqs"]), tip)
+    assert draft.files[f"{FOLDER}/request.yaml"] == (clone.repository.root / FOLDER / "request.yaml").read_text()
+
+
+def test_the_same_answers_again_leave_mains_files_as_they_are_whatever_the_template_renders_now(clone: Clone) -> None:
+    skeleton = "templates/llm-inference-service/skeleton/networkpolicy.yaml"
+    clone.put({skeleton: (clone.repository.root / skeleton).read_text() + "# another template\n"})
+    draft = clone.look(clone.update("concurrent_users=4"))
+    assert draft.files == {
+        f"{FOLDER}/{path.name}": path.read_text() for path in (clone.repository.root / FOLDER).iterdir()
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "removed", "words"),
+    [
+        (
+            ["longest_prompt=9"],
+            [],
+            "--set: 'longest_prompt' is not a field of a service. Did you mean 'longest_prompt_tokens'",
+        ),
+        (["max_num_seqs=9"], [], "To override the plan, write overrides.max_num_seqs."),
+        (["overrides.max_seqs=9"], [], "Did you mean 'overrides.max_num_seqs'"),
+        (["concurrent_users"], [], "has no value. Write FIELD=VALUE."),
+        (["concurrent_users=5", "concurrent_users=6"], [], "concurrent_users: is named twice"),
+        ([], ["model"], "model: cannot be left out. Give another value: --set model=..."),
+        (["concurrent_users=many"], [], "concurrent_users: "),
+        (["model=google/gemma-4-26B"], [], "is not a model of the catalog. Did you mean "),
+        (["environment=prod"], [], "neuroscale promote dev/support-chat --to prod); when it answers"),
+        (["team=team-beta"], [], "Two steps: ask for it there (neuroscale request --interactive); when"),
+        (["service=other"], [], "it is another service, and not a change of it"),
+    ],
+)
+def test_what_no_update_can_be_is_refused_in_words(
+    clone: Clone, given: list[str], removed: list[str], words: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        clone.look(clone.update(*given, removed=removed))
+    assert words in str(refused.value)
+    assert str(refused.value).startswith("the command line: ")
+
+
+def test_what_cannot_be_served_is_refused_with_what_would_work(clone: Clone) -> None:
+    refused = clone.desk().look(clone.update("longest_prompt_tokens=1000000"))
+    assert isinstance(refused, Refused)
+    assert refused.plan.alternatives
+
+
+def test_a_service_that_main_lacks_is_named_with_those_near_it_and_a_clone_is_told_that_it_is_behind(
+    clone: Clone,
+) -> None:
+    with pytest.raises(
+        InputError, match=r"'suport-chat' is not a service of main on the forge\. Did you mean 'support-"
+    ):
+        clone.look(Updated(clone.named("suport-chat"), FieldChanges({"concurrent_users": 5})))
+    main = clone.desk()
+    clone.put({f"{FOLDER}/request.yaml": "changed: here\n"})
+    main.look(clone.update("concurrent_users=6"))
+    assert clone.said == [f"This clone's {FOLDER} is not that of main on the forge, which counts here"]
+    only_here = replace_service(clone, "mine")
+    clone.repository.run("reset", "--quiet", "--hard", "HEAD~2")
+    write_service(only_here, clone.repository.root)
+    with pytest.raises(InputError, match="'mine' is in this clone, and not on main"):
+        clone.look(Updated(clone.named("mine"), FieldChanges({"concurrent_users": 5})))
+
+
+def replace_service(clone: Clone, name: str) -> dict[str, str]:
+    """The files of another service, committed."""
+    clone.repository.run("checkout", "--quiet", "HEAD^", "--", FOLDER)
+    inputs = read_planning_inputs(GitSnapshot(clone.repository.git, clone.head))
+    files = dict(pull_request_for({**ANSWERS, "service": name}, inputs).files)
+    clone.put(files)
+    return files
+
+
+# retire and restore
+
+
+def test_a_retired_service_comes_back_to_the_byte_and_retiring_it_again_is_nothing(clone: Clone) -> None:
+    there = {path.name: path.read_text() for path in (clone.repository.root / FOLDER).iterdir()}
+    retire = Retired(clone.named(), lambda *_: ["It saves much."])
+    draft = clone.look(retire)
+    assert draft.files == {}
+    assert draft.message == "Retire dev/support-chat\n\nIt saves much."
+    tip = clone.remove()
+    assert clone.look(retire).files == {}
+    draft = clone.look(Restored(clone.named(), anew=False, reason="It was needed."))
+    assert {path.rpartition("/")[2]: text for path, text in draft.files.items()} == there
+    assert f"before {tip[:12]} removed it on " in draft.message
+    assert draft.message.endswith("Why: It was needed.")
+    clone.put(dict(draft.files))
+    assert clone.look(Restored(clone.named(), anew=True, reason="")).files == draft.files
+
+
+def test_an_open_removal_is_not_changed_by_an_update(clone: Clone) -> None:
+    tip = clone.remove()
+    clone.repository.run("reset", "--quiet", "--hard", "HEAD^")
+    with pytest.raises(InputError, match=r"removes manifests/dev/support-chat\. Close it first"):
+        clone.look(clone.update("concurrent_users=6"), tip)
+
+
+def test_the_commit_that_removed_a_service_is_found_behind_a_merge(clone: Clone) -> None:
+    clone.repository.run("switch", "--quiet", "--create", "retire")
+    clone.remove()
+    clone.repository.run("switch", "--quiet", "main")
+    clone.put({"README.md": "more\n"})
+    clone.repository.run("merge", "--quiet", "--no-ff", "--message=Merge", "retire")
+    assert removed_services(clone.repository.git, clone.head) == {ServicePath("dev", "support-chat"): clone.head}
+
+
+def test_a_service_in_two_environments_is_not_guessed(clone: Clone) -> None:
+    both = [ServicePath("dev", "chat"), ServicePath("prod", "chat")]
+    with pytest.raises(InputError, match="'chat' is in manifests/dev/chat, manifests/prod/chat"):
+        find_service("chat", both)
+    assert find_service("manifests/prod/chat/", both) == both[1]
+    assert services_of(GitSnapshot(clone.repository.git, clone.head)) == (ServicePath("dev", "support-chat"),)
+
+
+# promote
+
+
+def test_a_promotion_carries_answers_and_tells_every_difference(clone: Clone) -> None:
+    reason, until = OVERRIDE
+    clone.put(dict(clone.look(clone.update("overrides.max_num_seqs=12", reason=reason, until=until)).files))
+    draft = clone.look(clone.promote("availability=high"))
+    asked = request_in(draft, "manifests/prod/support-chat")
+    assert (asked["environment"], asked["availability"], asked["concurrent_users"]) == ("prod", "high", 4)
+    assert asked["overrides"] == []
+    assert "Not carried, since it was reviewed for dev alone: the override of max_num_seqs with 12." in draft.notes[0]
+    for line in ("Promoted from dev/support-chat.", "It works.", "replicas: 1 in dev, 2 in prod"):
+        assert line in draft.message.split("\n\n")
+    clone.put(dict(draft.files))
+    assert clone.look(clone.promote("availability=high")).files == draft.files
+
+
+@pytest.mark.parametrize(("to", "words"), [("prd", "Did you mean 'prod'"), ("dev", "support-chat is in dev already")])
+def test_a_promotion_to_nowhere_is_refused(clone: Clone, to: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        clone.look(clone.promote(to=to))
+
+
+class SmokeForge:
+    """A forge whose main came by the pull request 3, with these comments and these statuses of every commit."""
+
+    def __init__(self, comments: Sequence[str], statuses: Sequence[CommitStatus]) -> None:
+        self._comments = comments
+        self._statuses = statuses
+
+    def merged_pull(self, sha: str, base_branch: str) -> PullRequest | None:
+        return replace(PULL, number=3, state="merged")
+
+    def comments(self, number: int) -> list[Comment]:
+        return [Comment(index, "smoke-bot", text) for index, text in enumerate(self._comments)]
+
+    def statuses(self, sha: str) -> list[CommitStatus]:
+        return list(self._statuses)
+
+
+def smoke_comment(outcome: str) -> str:
+    record = f'{{"services":{{"dev/support-chat":["{outcome}"]}},"revert":0}}'
+    return f"<!-- neuroscale-smoke -->\n<!-- run -->\n<!-- neuroscale-smoke-record {record} -->\n## done"
+
+
+GREEN = CommitStatus("smoke / smoke (push)", "success", "", "")
+
+
+@pytest.mark.parametrize(
+    ("comments", "statuses", "words"),
+    [
+        ([smoke_comment("passed")], [GREEN], ""),
+        ([smoke_comment("passed")], [CommitStatus("smoke", "success", "", "")], ""),
+        ([smoke_comment("passed")], [], "no commit with this version has a successful run"),
+        ([smoke_comment("passed")], [replace(GREEN, state="failure")], "successful run of the workflow smoke"),
+        ([smoke_comment("passed")], [replace(GREEN, context="gate / gate (pull_request_target)")], "successful run"),
+        ([smoke_comment("failed")], [GREEN], "says of its smoke test: failed"),
+        ([smoke_comment("passed"), smoke_comment("waiting")], [GREEN], "says of its smoke test: waiting"),
+        (["It passed, believe me."], [GREEN], "has no comment of the smoke tests on it"),
+    ],
+)
+def test_a_service_counts_as_tested_only_by_the_workflows_comment_and_its_own_status(
+    clone: Clone, comments: list[str], statuses: list[CommitStatus], words: str
+) -> None:
+    forge = cast("Forge", SmokeForge(comments, statuses))
+    tested = smoke_tested(forge, clone.desk().main(), ServicePath("dev", "support-chat"))
+    assert tested.passed is (words == "")
+    assert words in tested.sentence
