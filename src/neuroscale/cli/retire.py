@@ -134,7 +134,7 @@ def _requests(main: Main, path: ServicePath, plan: Plan, where: Where, url: str,
         return f"Prometheus has no requests of it in the last {_DAYS} days: it was not scraped, or did not run."
     clients = ", ".join([plan.tenancy.namespace, *plan.surroundings.client_namespaces])
     who = f" Metrics do not say whose they are: pods of {clients} may call it." if week else ""
-    return f"It answered {week:,} requests in the last {_DAYS} days, {day or 0:,} of them in the last 24 h.{who}"
+    return f"It answered about {week:,} requests in the last {_DAYS} days, {day or 0:,} of them in the last 24 h.{who}"
 
 
 def _saves(plan: Plan) -> str:
