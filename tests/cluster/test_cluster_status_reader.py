@@ -16,13 +16,14 @@ from pathlib import Path
 import pytest
 
 from api_server import ApiServer
-from cluster_lab import SERVICE, Failing, Lab, allow, install_kinds, lab, run
+from cluster_lab import APPLICATION, SERVICE, Failing, Lab, allow, install_kinds, lab, run
 from command_line import Said
 from neuroscale.cluster.service_status_reader import Question, Reader
 from neuroscale.cluster.services_in_git import Clone
 from neuroscale.kube.client import Identity, KubernetesError, Object, RefusedError
 from neuroscale.repo.layout import SETTINGS
 from repositories import Repository
+from waiting import wait_for
 
 pytestmark = pytest.mark.tools
 
@@ -301,8 +302,8 @@ def test_a_service_that_is_removed_from_the_origin_is_not_waited_for(
 def test_a_service_whose_removal_was_merged_is_told_as_removed_on_purpose(here: Lab) -> None:
     here.application(here.new_service())
     here.serve()
-    kept = {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "metadata": {"name": SERVICE}}
-    identity = Identity.of({**kept, "metadata": {"name": SERVICE, "namespace": here.namespace}})
+    kind = ("serving.kserve.io/v1beta1", "InferenceService")
+    identity = Identity(*kind, here.namespace, SERVICE)
     shutil.rmtree(here.root / "manifests/dev" / SERVICE)
     here.commit("Retire the service")
     said = status(here, SERVICE)
@@ -320,6 +321,10 @@ def test_a_service_whose_removal_was_merged_is_told_as_removed_on_purpose(here: 
         assert "who deleted it" not in said.out
     finally:
         here.cluster.merge(identity, {"metadata": {"finalizers": None}})
+    wait_for(lambda: here.cluster.list(*kind, here.namespace) == [], 30, "it is gone")
+    here.cluster.delete(Identity("argoproj.io/v1alpha1", "Application", "argocd", APPLICATION))
+    said = status(here, SERVICE)
+    assert "missing      it was removed from Git, and the cluster does not have it any more." in said.out
 
 
 def test_a_pod_waits_for_an_accelerator_as_long_as_the_settings_say_or_a_node_is_being_made(here: Lab) -> None:

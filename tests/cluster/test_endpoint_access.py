@@ -361,6 +361,15 @@ def test_a_rotation_replaces_pods_one_by_one_and_proves_the_new_key(lab: Pods, c
             chat.models(dataclasses.replace(endpoint, key=before))
 
 
+def test_an_outage_happens_only_when_it_is_asked_for(lab: Pods, cluster: Cluster) -> None:
+    before = key.ensure(cluster, lab.namespace, lab.service).key
+    lab.add("a")
+    with pytest.raises(InputError, match=r"(?s)the only one that answers.*Nothing was changed.*--with-outage"):
+        rotate(cluster, lab.namespace, lab.service, quiet, seconds=2)
+    assert lab.names() == {"a"}
+    assert key.read(cluster, lab.namespace, lab.service) == before
+
+
 def test_a_pod_that_takes_the_earlier_key_still_is_found(
     lab: Pods, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -369,7 +378,7 @@ def test_a_pod_that_takes_the_earlier_key_still_is_found(
     add = lab.add
     monkeypatch.setattr(lab, "add", lambda name: add(name, key=before.secret))
     with lab.replaced(), pytest.raises(EndpointError, match="401"):
-        rotate(cluster, lab.namespace, lab.service, quiet, seconds=30)
+        rotate(cluster, lab.namespace, lab.service, quiet, seconds=30, with_outage=True)
 
 
 def test_a_server_that_asks_nobody_for_a_key_is_found(
@@ -379,7 +388,7 @@ def test_a_server_that_asks_nobody_for_a_key_is_found(
     lab.add("a")
     monkeypatch.setattr("endpoint_lab._Model.do_GET", lambda self: self._answer(200, {"data": [{"id": "tiny"}]}))
     with lab.replaced(), pytest.raises(EndpointError, match="still answers to no key"):
-        rotate(cluster, lab.namespace, lab.service, quiet, seconds=30)
+        rotate(cluster, lab.namespace, lab.service, quiet, seconds=30, with_outage=True)
 
 
 def test_what_cannot_be_asked_is_not_proven(lab: Pods, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -393,7 +402,7 @@ def test_what_cannot_be_asked_is_not_proven(lab: Pods, cluster: Cluster, monkeyp
 
     monkeypatch.setattr(lab, "add", add_without_server)
     with lab.replaced():
-        done = rotate(cluster, lab.namespace, lab.service, quiet, seconds=30)
+        done = rotate(cluster, lab.namespace, lab.service, quiet, seconds=30, with_outage=True)
     assert not done.proven
     assert "could not be asked" in done.unproven
 
@@ -413,7 +422,7 @@ def test_a_budget_that_allows_no_disruption_is_told_and_nothing_is_changed(lab: 
         }
     )
     with pytest.raises(EndpointError, match=r"may not be evicted.*Nothing was changed.*get pdb"):
-        rotate(cluster, lab.namespace, lab.service, quiet, seconds=2)
+        rotate(cluster, lab.namespace, lab.service, quiet, seconds=2, with_outage=True)
     assert lab.names() == {"a"}
     assert key.read(cluster, lab.namespace, lab.service) == before
 
@@ -435,7 +444,7 @@ def test_a_pod_that_nothing_replaces_is_told_in_time(lab: Pods, cluster: Cluster
     key.ensure(cluster, lab.namespace, lab.service)
     lab.add("a")
     with pytest.raises(EndpointError, match="was not replaced within 2 s: 0 of 1 pods are ready"):
-        rotate(cluster, lab.namespace, lab.service, quiet, seconds=2)
+        rotate(cluster, lab.namespace, lab.service, quiet, seconds=2, with_outage=True)
 
 
 @pytest.mark.parametrize(

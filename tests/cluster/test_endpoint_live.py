@@ -8,6 +8,7 @@ import json
 import subprocess
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -28,6 +29,7 @@ from neuroscale.core.secret_text import SecretText
 from neuroscale.kube.client import Cluster, Identity
 from neuroscale.local.model_server import ModelServer
 from neuroscale.rendering.api_key import VARIABLE, secret_name
+from neuroscale.repo.layout import RENDERED_KINDS
 from waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.platform, pytest.mark.live]
@@ -239,7 +241,7 @@ FRAGILE, ELSEWHERE = "tiny-fragile", "team-beta"
 def fragile(live: Live) -> Iterator[Cluster]:
     """A second service, as the template renders it but not in Git: others test what Git says, and must not see it."""
     files = service_files(FRAGILE, team=ELSEWHERE)
-    wanted = [yaml.safe_load(text) for path, text in files.items() if not path.endswith(("request.yaml", "plan.yaml"))]
+    wanted = [yaml.safe_load(text) for path, text in files.items() if Path(path).name in RENDERED_KINDS]
     for one in wanted:
         del one["metadata"]["labels"]["app.kubernetes.io/managed-by"]
     with live.cluster() as cluster:
@@ -267,7 +269,7 @@ def test_a_key_is_replaced_with_the_pod_that_takes_it(fragile: Cluster) -> None:
     before = key.read(fragile, ELSEWHERE, FRAGILE)
     (old,) = pods_of(fragile, ELSEWHERE, FRAGILE)
     told: list[str] = []
-    done = rotate(fragile, ELSEWHERE, FRAGILE, told.append, seconds=READY_WITHIN)
+    done = rotate(fragile, ELSEWHERE, FRAGILE, told.append, seconds=READY_WITHIN, with_outage=True)
     assert done.proven, done.unproven
     assert done.replaced == (old["metadata"]["name"],)
     assert "does not answer until the next pod" in " ".join(told)

@@ -266,6 +266,7 @@ def test_a_green_approved_pull_request_is_merged_once(
     fork = developer.fork()
     sha = lab.commit("developer", fork.ref, BRANCH)
     number = developer.open_pull("Serve it", "", fork.ref, BRANCH, "main").number
+    assert owner.approved_by(number) == ()
     with pytest.raises(MergeRefusedError, match=r"(?i)required status"):
         owner.merge(number, sha)
     lab.report(repository, sha, "gate", "success")
@@ -274,6 +275,7 @@ def test_a_green_approved_pull_request_is_merged_once(
     owner.approve(number, sha)
     owner.approve(number, sha)
     assert lab.approvals(repository, number) == 1
+    assert owner.approved_by(number) == (owner.account().login,)
     before = owner.branch(repository, "main")
     owner.merge(number, sha)
     merged = owner.branch(repository, "main")

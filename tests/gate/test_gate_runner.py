@@ -68,7 +68,7 @@ def test_a_folder_of_the_work_tree_passes_without_git(repository: Repository) ->
 
 def test_manifests_of_others_are_judged_without_drift_and_the_verdict_says_so(repository: Repository) -> None:
     shutil.copytree(repository.root / SERVICE, repository.root.parent / "theirs")
-    for name in ("request.yaml", "plan.yaml"):
+    for name in ("request.yaml", "plan.yaml", "catalog-info.yaml"):
         (repository.root.parent / "theirs" / name).unlink()
     verdict = gate(repository, "../theirs")
     assert verdict["exit_status"] == 0
@@ -118,6 +118,7 @@ def test_removing_a_service_passes(repository: Repository) -> None:
         (ISVC, "metadata:\n", "metadata:\n  name: twice\n", {"files/unreadable", "drift/edited"}),
         (f"{SERVICE}/networkpolicy.yaml", "port: 8080", "port: 8081", {"drift/edited"}),
         (f"{SERVICE}/poddisruptionbudget.yaml", "maxUnavailable: 1", "maxUnavailable: 0", {"drift/edited"}),
+        (f"{SERVICE}/catalog-info.yaml", "owner: team-alpha", "owner: team-beta", {"drift/edited"}),
         (f"{SERVICE}/request.yaml", "concurrent_users: 4", "concurrent_users: 400", {"drift/outdated-plan"}),
         (f"{SERVICE}/request.yaml", "concurrent_users: 4", "concurrent_users: four", {"drift/request"}),
         (f"{SERVICE}/request.yaml", "service: support-chat", "service: other", {"drift/wrong-folder"}),
@@ -132,6 +133,11 @@ def test_each_edit_by_hand_is_found_by_its_own_gate(
     assert verdict["exit_status"] == 1
     assert expected <= rules(verdict)
     assert all(item["message"] and item["fix"] for item in verdict["findings"])
+
+
+def test_a_folder_from_before_the_file_for_the_catalog_passes(repository: Repository) -> None:
+    repository.commit({f"{SERVICE}/catalog-info.yaml": None})
+    assert gate(repository)["exit_status"] == 0
 
 
 def test_a_lock_that_was_edited_together_with_its_manifests_is_found(repository: Repository) -> None:

@@ -89,6 +89,7 @@ FOLDERS = [
     ),
     _extra("request.yaml"),
     _extra("plan.yaml"),
+    _extra("catalog-info.yaml"),
     _extra("main.jsonnet", '{apiVersion: "v1", kind: "Secret", metadata: {name: "hidden"}}'),
     _extra("kustomization.yaml", KUSTOMIZATION),
     _extra("kustomization.yml", KUSTOMIZATION),

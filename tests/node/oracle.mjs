@@ -2,6 +2,7 @@
 //   {"op": "render", "engine": "0.7", "source", "values", "trimBlocks", "lstripBlocks"}  a file of fetch:template
 //   {"op": "value", "engine": "0.7", "source", "context"}                               an input of a step
 //   {"op": "template", "entity"}                                                        is it a valid Template?
+//   {"op": "component", "entity"}                                                       does the catalog take it?
 // and each line of the standard output {"result": ...} or {"error": "..."}.
 import { createInterface } from 'node:readline';
 import { createTemplateRenderer } from 'nunjitsu';
@@ -23,6 +24,19 @@ function renderer({ engine, trimBlocks, lstripBlocks }) {
 }
 
 let validator;
+let catalog;
+
+// The policies of plugin-catalog-backend's CatalogBuilder, and its schema of a Component.
+async function inCatalog(entity) {
+  catalog ??= await import('@backstage/catalog-model');
+  const policies = catalog.EntityPolicies.allOf([
+    new catalog.SchemaValidEntityPolicy(),
+    new catalog.DefaultNamespaceEntityPolicy(),
+    new catalog.NoForeignRootFieldsEntityPolicy(),
+    new catalog.FieldFormatEntityPolicy(),
+  ]);
+  return await catalog.componentEntityV1alpha1Validator.check(await policies.enforce(entity));
+}
 
 async function answer(request) {
   switch (request.op) {
@@ -34,6 +48,8 @@ async function answer(request) {
       // Loaded on demand: it brings a hundred packages along.
       validator ??= (await import('@backstage/plugin-scaffolder-common')).templateEntityV1beta3Validator;
       return await validator.check(request.entity);
+    case 'component':
+      return await inCatalog(request.entity);
     default:
       throw new Error(`unknown operation ${request.op}`);
   }

@@ -21,7 +21,7 @@ from neuroscale.planning.planner import plan
 from neuroscale.rendering.platform import argocd
 from neuroscale.rendering.platform.charts import load_charts
 from neuroscale.rendering.service_folder import RENDERED_FILES, render
-from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE
+from neuroscale.repo.layout import CATALOG_INFO, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE
 from neuroscale.request.service_request import SERVICE_NAME, Request
 from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, TEMPLATE, rendered_platform
 
@@ -62,7 +62,7 @@ def test_argo_cd_reads_the_files_that_the_gate_judges_and_no_other(environment: 
         "x.jsonnet",
     }
     read = {name for name in names if matches(directory["include"], name) and not matches(directory["exclude"], name)}
-    assert read == files_gate._ALLOWED - {REQUEST_FILE, PLAN_FILE}
+    assert read == files_gate._ALLOWED - {REQUEST_FILE, PLAN_FILE, CATALOG_INFO}
 
 
 def test_a_service_may_hold_what_the_template_renders_and_only_in_its_teams_namespace() -> None:
@@ -78,7 +78,7 @@ def test_a_service_may_hold_what_the_template_renders_and_only_in_its_teams_name
         availability="standard",
     )
     rendered = render(request, plan(request, CATALOG, SETTINGS, TEMPLATE.version), TEMPLATE)
-    services = [yaml.safe_load(text) for name, text in rendered.items() if name not in (REQUEST_FILE, PLAN_FILE)]
+    services = [yaml.safe_load(text) for name, text in rendered.items() if name in RENDERED_KINDS]
     project = one("dev", "AppProject", "services")["spec"]
     allowed = {(kind["group"], kind["kind"]) for kind in project["namespaceResourceWhitelist"]}
     assert allowed == {(found["apiVersion"].rpartition("/")[0], found["kind"]) for found in services}

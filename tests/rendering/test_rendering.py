@@ -71,7 +71,7 @@ def resources(**changes: Any) -> Resources:
     return make_plan().resources.model_copy(update=changes)
 
 
-def test_a_service_folder_holds_the_answers_the_lock_and_three_objects() -> None:
+def test_a_service_folder_holds_the_answers_the_lock_three_objects_and_a_file_for_the_catalog() -> None:
     files = rendered()
     assert tuple(files) == RENDERED_FILES
     assert {name: parsed(files, name)["kind"] for name in CLUSTER_FILES} == {
@@ -426,6 +426,18 @@ def test_any_text_in_a_plan_becomes_that_text_and_nothing_else(pair: tuple[Reque
     assert tuple(files) == RENDERED_FILES
     assert without_sizes(parsed(files, "inferenceservice.yaml")) == without_sizes(expected_service(request, plan))
     plain = rendered()
+    component, expected = parsed(files, "catalog-info.yaml"), parsed(plain, "catalog-info.yaml")
+    named = f"{plan.service}.{plan.environment}"
+    expected["metadata"] |= {"name": named, "title": named}
+    expected["metadata"]["annotations"] = {
+        "argocd/app-name": named,
+        "backstage.io/kubernetes-label-selector": f"serving.kserve.io/inferenceservice={plan.service}",
+        "backstage.io/kubernetes-namespace": plan.tenancy.namespace,
+        "neuroscale.dev/cost-center": plan.tenancy.cost_center,
+        "neuroscale.dev/model": plan.model,
+    }
+    expected["spec"] |= {"lifecycle": plan.environment, "owner": plan.tenancy.owner}
+    assert component == expected
     for name in ("networkpolicy.yaml", "poddisruptionbudget.yaml"):
         text = parsed(files, name)
         assert text["metadata"]["name"] == plan.service

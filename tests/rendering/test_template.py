@@ -433,7 +433,7 @@ def test_no_value_has_a_name_that_an_engine_reads_as_a_method() -> None:
 def test_values_that_were_never_encoded_do_not_pass() -> None:
     """The last line of defence: a file whose structure is not the template's is not returned."""
     body = copy.deepcopy(plan_step.body(make_request(), make_plan()))
-    body["values"]["owner"] = "x\n    injected: label"
+    body["values"]["cost_center"] = "x\n    injected: label"
     with pytest.raises(InputError, match="differs from the template and the plan"):
         interpreter.run(TEMPLATE, ANSWERS, body)
 
@@ -585,7 +585,7 @@ def test_what_is_rendered_passes_every_schema_and_policy(tmp_path: Path) -> None
     folders = sorted(path.parent for path in tmp_path.rglob("request.yaml"))
     assert len(folders) == len(answers)
     for folder in folders:
-        for name in ("request.yaml", "plan.yaml"):
+        for name in ("request.yaml", "plan.yaml", "catalog-info.yaml"):
             (folder / name).unlink()
     verdict = gate_paths(folders, ROOT, date(2026, 1, 1))
     # Most models of the catalog name no revision, which is a notice.

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 
 import plan_strategies as strategies
@@ -17,6 +18,7 @@ from neuroscale.rendering.scaffolder import expressions, lint, plan_step
 from neuroscale.rendering.scaffolder.template import FETCH, REQUEST
 from neuroscale.rendering.scaffolder.template_engine import Whitespace, fill
 from neuroscale.rendering.service_folder import RENDERED_FILES, render
+from neuroscale.repo.layout import CATALOG_INFO
 from neuroscale.request.service_request import Request
 from plan_factory import make_plan, make_request
 from platform_repository import TEMPLATE
@@ -169,6 +171,18 @@ def test_backstage_accepts_the_template(backstage: Backstage) -> None:
     del broken["spec"]["type"]
     with pytest.raises(BackstageError):
         backstage.is_template(broken)
+
+
+def test_backstages_catalog_takes_a_services_file(backstage: Backstage) -> None:
+    longest = {"service": "s" * 40, "environment": "e" * 22}
+    for request in (make_request(), make_request(**longest)):
+        entity = yaml.safe_load(render(request, make_plan(request), TEMPLATE)[CATALOG_INFO])
+        assert backstage.is_component(entity)
+        for field, value in (("name", "a b"), ("annotations", {"a": 1})):
+            with pytest.raises(BackstageError):
+                backstage.is_component({**entity, "metadata": {**entity["metadata"], field: value}})
+        with pytest.raises(BackstageError):
+            backstage.is_component({**entity, "spec": {**entity["spec"], "owner": ""}})
 
 
 def test_values_hold_nothing_that_json_changes() -> None:

@@ -49,6 +49,11 @@ class Backstage:
         """Whether the entity is a valid Template to Backstage's catalog."""
         return bool(self._ask(op="template", entity=entity))
 
+    def is_component(self, entity: Any) -> bool:
+        """Whether Backstage's catalog takes the entity as a Component. Raises BackstageError where a policy refuses
+        one of its fields."""
+        return bool(self._ask(op="component", entity=entity))
+
     def _ask(self, **request: Any) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -172,7 +172,8 @@ class Lab:
         service = self.put(self.rendered())
         predictor = service["spec"]["predictor"]
         container = {key: value for key, value in predictor["model"].items() if key not in _NO_FIELDS_OF_A_CONTAINER}
-        pod = {key: value for key, value in predictor.items() if key not in ("model", "minReplicas", "maxReplicas")}
+        not_of_pods = ("model", "minReplicas", "maxReplicas", "deploymentStrategy")
+        pod = {key: value for key, value in predictor.items() if key not in not_of_pods}
         labels = {"app": f"isvc.{SERVICE}-predictor", "serving.kserve.io/inferenceservice": SERVICE}
         template = {
             "metadata": {"labels": labels, "annotations": {_STORAGE_URI: predictor["model"]["storageUri"]}},

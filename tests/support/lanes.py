@@ -10,7 +10,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 _FORGE = (
     *("test_request_command.py", "test_revert.py", "test_forge_adapters.py", "test_comment_command.py"),
-    "test_catalog_request.py",
+    *("test_catalog_request.py", "test_service_history.py", "test_upgrade_command.py"),
 )
 _RUNNER = (
     *("test_pull_request_gate.py", "test_smoke_workflow.py", "test_pull_request_trust.py", "test_local_forge.py"),

@@ -103,6 +103,8 @@ SETTINGS_ROWS: tuple[Row, ...] = (
     # A cheaper list that comes first lowers every price, too.
     *_rows(Notice.WEAKER_RULE, Direction.ANY, "environments * price_lists"),
     *_rows(Notice.WEAKER_RULE, Direction.HIGHER, "environments * max_replicas", "environments * max_cpu_per_pod"),
+    # A longer wait hides a change that hangs.
+    *_rows(Notice.WEAKER_RULE, Direction.HIGHER, "environments * node_wait_minutes"),
     *_rows(Notice.WEAKER_RULE, Direction.LEVEL, "environments * default_availability", "environments * rollout *"),
     *_rows(Notice.WEAKER_RULE, Direction.ANY, "environments * certainty"),
     *_rows(Notice.CHANGED_SOURCE, Direction.ANY, "environments * models store", "environments * cluster"),

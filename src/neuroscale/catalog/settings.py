@@ -137,7 +137,7 @@ class Environment(Frozen):
     programs). `certainty`: how much more a sure choice may cost (null: plans take the cheapest, however sure it is).
     `typical_share`: the typical prompt and answer as a share of the longest, for requests without typical lengths.
     `node_wait_minutes`: how long a pod may wait for a node, or for room in a quota, until the change that made it
-    counts as failed.
+    counts as failed; less than the 24 hours after which a failure is no merge's fault any more.
     """
 
     cluster: Literal["local", "kind", "gke", "eks"] = "local"
@@ -156,7 +156,7 @@ class Environment(Frozen):
     node_selector: dict[str, LabelValue] = Field(default_factory=dict)
     certainty: Certainty | None = None
     typical_share: Annotated[float, Field(gt=0, le=1)] = 1.0
-    node_wait_minutes: Annotated[int, Field(ge=1, le=1440)] = NODE_WAIT_MINUTES
+    node_wait_minutes: Annotated[int, Field(ge=1, le=720)] = NODE_WAIT_MINUTES
 
     @field_validator("accelerators", "price_lists")
     @classmethod
@@ -183,6 +183,12 @@ class Acme(Frozen):
 
 LONGEST_DAYS = 366
 """How many days ahead an override or an exception may end if the settings do not set a number."""
+
+
+class Upgrades(Frozen):
+    """What `neuroscale upgrade` may do. `open_at_once`: the most of its pull requests that are open at one time."""
+
+    open_at_once: Annotated[int, Field(ge=1, le=1000)] = 10
 
 
 class Reconciliation(Frozen):
@@ -306,6 +312,7 @@ class Settings(Frozen):
     )
     exceptions: Exceptions = Field(default_factory=Exceptions)
     reconciliation: Reconciliation = Field(default_factory=Reconciliation)
+    upgrades: Upgrades = Field(default_factory=Upgrades)
     costs: CostRules = Field(default_factory=CostRules)
     production: ProductionRules = Field(default_factory=ProductionRules)
     environments: Annotated[

@@ -37,7 +37,8 @@ COMMANDS = {  # in the order of the help
     "model": Command("model", "show_model", "Show a model's parameters, weights, KV cache and state."),
     "fit": Command("fit", "show_fit", "Say whether a model fits an accelerator under vLLM, and why."),
     "render": Command("render", "render_request", "Render a request and its plan to manifests."),
-    "replan": Command("replan", "replan_service", "Plan a service again from the catalog as it is."),
+    "replan": Command("replan", "replan_service", "Plan one service again in its folder: offline."),
+    "upgrade": Command("upgrade", "upgrade_services", "Plan services anew where what they came from moved."),
     "new": Command("new", "new", "Fill in the form: plan, render and write a service's folder."),
     "request": Command("request", "request_service", "Ask for a service: open its pull request."),
     "update": Command("update", "update_service", "Change a service's answers or overrides: open its pull request."),
@@ -52,6 +53,9 @@ COMMANDS = {  # in the order of the help
     "demo": Command("demo", "show_demo", "Show the main job from answers to a merge, in a scratch copy."),
     "status": Command("status", "show_status", "Judge a cluster's services, and print their addresses."),
     "smoke": Command("smoke", "look_at_services", "Test whether deployed services match Git."),
+    "history": Command(
+        "history", "show_history", "Tell a service's changes: who asked, what changed, when it was live."
+    ),
     "metrics": Command("metrics", "show_metrics", "Show a service's latency, tokens, queue and cache."),
     "showback": Command("showback", "show_costs", "Show what services cost, in rows that add up to the bill."),
     "token-cost": Command("token_cost", "show_token_costs", "Show what a million tokens of each service cost."),

@@ -41,6 +41,13 @@ def manage_key(
     rotate: Annotated[
         bool, typer.Option("--rotate", help="Replace the key, and the pods that take the earlier one, one by one.")
     ] = False,
+    with_outage: Annotated[
+        bool,
+        typer.Option(
+            "--with-outage",
+            help="With --rotate: also where a single pod answers, and requests fail until the next one has started.",
+        ),
+    ] = False,
     show: Annotated[bool, typer.Option("--print", help="Write the key to standard output.")] = False,
     wait: Annotated[
         int | None,
@@ -64,7 +71,7 @@ def manage_key(
     with contextlib.closing(clone), open_cluster(where) as cluster:
         found = one_service(Reader(cluster, clone, opened.settings).ask(asked).services, asked.name)
         if rotate and key.get(cluster, found.namespace, secret_name(found.name)) is not None:
-            status = _replace(cluster, found, wait)
+            status = _replace(cluster, found, wait, with_outage)
         else:
             made = key.ensure(cluster, found.namespace, found.name).created
             place = f"{found.namespace}/{secret_name(found.name)}"
@@ -76,8 +83,8 @@ def manage_key(
     return status
 
 
-def _replace(cluster: Cluster, found: Service, seconds: float | None) -> ExitStatus:
-    rotation = rotate(cluster, found.namespace, found.name, _tell, seconds=seconds)
+def _replace(cluster: Cluster, found: Service, seconds: float | None, with_outage: bool) -> ExitStatus:
+    rotation = rotate(cluster, found.namespace, found.name, _tell, seconds=seconds, with_outage=with_outage)
     if rotation.proven:
         _tell("Every ready pod takes the new key, and refuses the earlier one and requests without a key.")
         return ExitStatus.PASSED

@@ -20,7 +20,8 @@ def replan_service(
     service: Annotated[str, typer.Argument(help="A service: its folder, ENVIRONMENT/SERVICE, or its name alone.")],
     repository: RepositoryOption = None,
 ) -> int:
-    """Renew a service's plan from the catalog as it is, and render it again."""
+    """Renew the plan of one service in its folder from the catalog as it is, and render it again: the offline half of
+    `neuroscale upgrade`, which opens the pull requests."""
     opened = open_repository(repository)
     folder = opened.root / find_service(service, services_of(FolderSnapshot(opened.root)), opened.root).folder
     file = folder / REQUEST_FILE

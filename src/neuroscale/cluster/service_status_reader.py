@@ -83,7 +83,7 @@ class Reader:
         if question.name and rows:
             denied = {}
         elif question.name and not denied:
-            rows = [Observed(question.name, "", question.environment)]
+            rows = [Observed(question.name, "", question.environment, removed=self._was_removed(question))]
         lines, fetch = command_lines(self._cluster), self._clone.fetch_line
         rows = [
             replace(row, lines=lines, fetch=fetch, node_wait=self._node_wait(row.environment))
@@ -91,7 +91,10 @@ class Reader:
         ]
         now = datetime.now(UTC)
         answers = self._with_events(rows, [judge_service(row, now) for row in rows], now)
-        answers = [answer if answer.namespace else self._suggesting(answer, services) for answer in answers]
+        answers = [
+            answer if answer.namespace or row.removed else self._suggesting(answer, services)
+            for row, answer in zip(rows, answers, strict=True)
+        ]
         return ServiceStatuses(
             tuple(sorted(answers, key=lambda one: (one.environment, one.namespace, one.name))),
             tuple(f"{namespace}: {why}" for namespace, why in sorted(denied.items())),
@@ -176,6 +179,12 @@ class Reader:
             removed=bool(row.environment) and self._clone.removed(path),
             unreadable={**row.unreadable, **hidden},
         )
+
+    def _was_removed(self, question: Question) -> bool:
+        """Whether the default branch once held the service that is asked about, and does no more."""
+        known = self._settings.environments if self._settings is not None else ()
+        places = [question.environment] if question.environment else list(known)
+        return any(self._clone.removed(ServicePath(environment, question.name)) for environment in places)
 
     def _node_wait(self, environment: str) -> int:
         """Seconds that a pod of the environment may wait for a node."""

@@ -115,6 +115,8 @@ class _Judge:
                 f"See the application {name_of(application)} in Argo CD: "
                 "does its folder hold an inferenceservice.yaml?",
             )
+        if self.observed.removed:
+            return Judged("missing", "it was removed from Git, and the cluster does not have it any more")
         if self.observed.wanted is None:
             return Judged(
                 "missing", "neither the cluster nor this clone has it", "Ask for it: neuroscale request --interactive"

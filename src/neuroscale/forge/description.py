@@ -122,6 +122,24 @@ def updated(pull: PullRequest, title_text: str, wanted: str) -> tuple[str, str]:
     return (title_text if ours else pull.title), body[: there.start()] + wanted + body[there.end() :]
 
 
+def inside(pull: PullRequest) -> str:
+    """The generated section of a description, without its markers."""
+    there = _SECTION.search(pull.body.replace("\r\n", "\n"))
+    return "" if there is None else "\n".join(there[0].split("\n")[1:-1]).strip()
+
+
+def said(pull: PullRequest) -> tuple[str, ...]:
+    """The sentences with which the generated section begins, as plain text."""
+    first = inside(pull).split("\n### ")[0].split("\n")
+    plain = (re.sub(r"<!-- ?-->", "", line) for line in first if line.startswith("- "))
+    return tuple(re.sub(r"\\(?=[!-/:-@\[-`{-~])", "", line.removeprefix("- ")) for line in plain)
+
+
+def around(pull: PullRequest) -> str:
+    """What people wrote into a description, without the generated section."""
+    return _SECTION.sub("", pull.body.replace("\r\n", "\n"))
+
+
 def _digest(text: str) -> str:
     return sha256(text.encode(errors="replace")).hexdigest()[:16]
 

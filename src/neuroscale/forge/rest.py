@@ -23,7 +23,6 @@ from neuroscale.forge.interface import (
     MergeRefusedError,
     Protection,
     PullRequest,
-    PullState,
     RepositoryInfo,
     RepositoryRef,
 )
@@ -36,6 +35,7 @@ from neuroscale.forge.rest_shapes import (
     same_text,
     to_comment,
     to_issue,
+    to_pull,
 )
 
 # Seconds between reads while the forge works in the background; the last one repeats.
@@ -233,6 +233,10 @@ class Forge(ABC):
                 return
         raise problem or AssertionError("unreachable: a try returns or leaves a problem")
 
+    def approved_by(self, number: int) -> tuple[str, ...]:
+        """The accounts whose last verdict on it is an approval that still counts."""
+        return tuple(login for login, last in self._verdicts(number).items() if last.approves)
+
     def merge(self, number: int, head_sha: str) -> None:
         """Squash it into its base, if its head is still `head_sha`. Does nothing if it is merged. Raises
         MergeRefusedError."""
@@ -347,36 +351,21 @@ class Forge(ABC):
         return read(PullShape, self._client.get(self._path("pulls", number)).data)
 
     def _approved(self, number: int, head_sha: str) -> bool:
-        login = self.account().login
-        reviews = self._client.pages(self._path("pulls", number, "reviews"), self._page_size)
-        shapes = (read(ReviewShape, data) for data in reviews)
-        mine = [shape for shape in shapes if shape.user is not None and shape.user.login == login]
-        verdicts = [shape for shape in mine if shape.state not in ("COMMENT", "COMMENTED", "PENDING")]
-        if not verdicts:
-            return False
-        last = verdicts[-1]
-        return last.state == "APPROVED" and last.commit_id == head_sha and not (last.dismissed or last.stale)
+        last = self._verdicts(number).get(self.account().login)
+        return last is not None and last.approves and last.commit_id == head_sha
+
+    def _verdicts(self, number: int) -> dict[str, ReviewShape]:
+        """The last verdict of each account that reviewed it."""
+        listed = self._client.pages(self._path("pulls", number, "reviews"), self._page_size)
+        shapes = (read(ReviewShape, data) for data in listed)
+        return {shape.user.login: shape for shape in shapes if shape.user is not None and shape.is_verdict}
 
     def _to_info(self, shape: RepositoryShape) -> RepositoryInfo:
         ref = RepositoryRef(self.repository.server, shape.owner.login, shape.name)
         may_push = shape.permissions is not None and shape.permissions.push and not shape.archived
         return RepositoryInfo(ref, shape.default_branch, may_push)
 
-    def _to_pull(self, shape: PullShape) -> PullRequest:
-        state: PullState = "merged" if shape.merged_at else "open" if shape.state == "open" else "closed"
-        return PullRequest(
-            number=shape.number,
-            url=shape.html_url,
-            title=shape.title,
-            body=shape.body or "",
-            state=state,
-            author=shape.user.login if shape.user else "",
-            head_owner=shape.head.repo.owner.login if shape.head.repo else "",
-            # Gitea names its own copy if the branch is gone; the label is still the branch's name.
-            head_branch=shape.head.label if shape.head.ref.startswith("refs/") else shape.head.ref,
-            head_sha=shape.head.sha,
-            base_branch=shape.base.ref,
-        )
+    _to_pull = staticmethod(to_pull)
 
     def _absolute(self, url: str | None) -> str:
         return urljoin(f"{self.repository.server}/", url) if url else ""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from neuroscale.forge.interface import Comment, CommitStatus, ForgeError, Issue, IssueState
+from neuroscale.forge.interface import Comment, CommitStatus, ForgeError, Issue, IssueState, PullRequest, PullState
 
 
 class UserShape(BaseModel):
@@ -75,6 +75,14 @@ class ReviewShape(BaseModel):
     dismissed: bool = False
     stale: bool = False
 
+    @property
+    def is_verdict(self) -> bool:
+        return self.state not in ("COMMENT", "COMMENTED", "PENDING", "REQUEST_REVIEW")
+
+    @property
+    def approves(self) -> bool:
+        return self.state == "APPROVED" and not (self.dismissed or self.stale)
+
 
 Shape = TypeVar("Shape", bound=BaseModel)
 
@@ -115,3 +123,21 @@ def to_issue(shape: IssueShape) -> Issue:
     state: IssueState = "open" if shape.state == "open" else "closed"
     author = shape.user.login if shape.user else ""
     return Issue(shape.number, shape.html_url, shape.title, shape.body or "", state, author)
+
+
+def to_pull(shape: PullShape) -> PullRequest:
+    """A pull request, from a forge's answer."""
+    state: PullState = "merged" if shape.merged_at else "open" if shape.state == "open" else "closed"
+    return PullRequest(
+        number=shape.number,
+        url=shape.html_url,
+        title=shape.title,
+        body=shape.body or "",
+        state=state,
+        author=shape.user.login if shape.user else "",
+        head_owner=shape.head.repo.owner.login if shape.head.repo else "",
+        # Gitea names its own copy if the branch is gone; the label is still the branch's name.
+        head_branch=shape.head.label if shape.head.ref.startswith("refs/") else shape.head.ref,
+        head_sha=shape.head.sha,
+        base_branch=shape.base.ref,
+    )

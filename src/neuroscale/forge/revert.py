@@ -1,6 +1,7 @@
 """Reverts a merge: one pull request restores the folders of services as they were before the merge.
 
-Its branch is named after the merge, so that a second run, or one after an interruption, finds it.
+Its branch is named after the merge, so that a second run, or one after an interruption, finds it. A second merge that
+fails meanwhile joins an open revert.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from neuroscale.core.errors import InputError
+from neuroscale.forge import description
 from neuroscale.forge.branches import Branches, is_ancestor, make_commit, scratch_index
 from neuroscale.forge.description import Description
 from neuroscale.forge.interface import PullRequest
 from neuroscale.forge.rest import Forge
 from neuroscale.forge.service_pull_request import Base, Prepared, Proposal, Publisher, until_nobody_interferes
 from neuroscale.repo.git import Git
+from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.snapshot import GitSnapshot
 
 PREFIX = "neuroscale/revert/"
@@ -127,8 +131,11 @@ class Reverter:
 
         return Merge(pull, replace(change, before=before_all(self._git, change.before, belongs)))
 
-    def existing(self, merge: Merge) -> PullRequest | None:
-        """The revert of a merge, whether open, closed or merged."""
+    def existing(self, merge: Merge, number: int = 0) -> PullRequest | None:
+        """The revert of a merge, whether open, closed or merged. `number`: as it was noted down (0: it was not), since
+        a revert that serves several merges has the branch of one of them."""
+        if number:
+            return self._forge.pull(number)
         main = self._forge.repository
         found = self._forge.last_pull(main, merge.branch, self.base.branch)
         if found is not None or self._forge.info().may_push:
@@ -150,15 +157,21 @@ class Reverter:
         return found
 
     def revert(
-        self, merge: Merge, folders: Sequence[str], title: str, describe: Callable[[Sequence[str], Sequence[str]], str]
+        self,
+        merge: Merge,
+        folders: Sequence[str],
+        title: str,
+        describe: Callable[[Sequence[str], Sequence[str]], str],
+        number: int = 0,
     ) -> Reverted:
-        """Open the one revert of a merge, unless a revert exists, in whatever state.
+        """Open the one revert of a merge, or let an open one of another merge serve for both, unless a revert exists,
+        in whatever state. `number`: see `existing`.
 
         `describe` makes the description from the restored and the removed folders.
         """
 
         def attempt() -> Reverted:
-            there = self.existing(merge)
+            there = self.existing(merge, number)
             if there is not None:
                 return Reverted(there.state, there, tuple(folders))
             refusals = self.refusals(merge, folders)
@@ -169,7 +182,8 @@ class Reverter:
                 return Reverted("refused", refusals=refusals)
             removed = tuple(folder for folder, tree in wanted.items() if not tree)
             restored = tuple(folder for folder in wanted if folder not in removed)
-            pull = self._open(merge, wanted, title, describe(restored, removed))
+            text = describe(restored, removed)
+            pull = self._join(merge, wanted, title, text) or self._open(merge, wanted, title, text)
             return Reverted("opened", pull, tuple(wanted), removed, refusals)
 
         def look_again(_: str) -> None:
@@ -177,15 +191,69 @@ class Reverter:
 
         return until_nobody_interferes(attempt, look_again)
 
-    def _open(self, merge: Merge, wanted: Mapping[str, str], title: str, text: str) -> PullRequest:
+    def _join(self, merge: Merge, wanted: Mapping[str, str], title: str, text: str) -> PullRequest | None:
+        """An open revert that now restores these folders as well, so that one run of the gate and one approval serve
+        for both; None if there is none to join.
+
+        A forge merges nothing that is behind main, because the gate judges a change together with everything on main:
+        names, budgets and quotas of two services can pass alone and fail together. So a second revert would need a
+        second run once the first is merged. One that somebody has approved is about to be merged, and stays as it is.
+        A revert that removes a service stays alone: rules on removals count the services of a change.
+        """
+        if not all(wanted.values()):
+            return None
+        for pull in self._publisher.open_pulls(self.base):
+            if not pull.head_branch.startswith(PREFIX) or self._forge.approved_by(pull.number):
+                continue
+            try:
+                there = self._publisher.open_request(self.base, pull.head_branch, [pull])
+            except InputError:
+                continue  # somebody else's
+            restored = {} if there is None else self._restored(there.tip)
+            differing = any(restored.get(folder, tree) != tree for folder, tree in wanted.items())
+            if there is None or not restored or differing:
+                continue
+            prepared = Prepared(there.tip, is_new=False)  # an earlier run came as far as this
+            if not set(wanted) <= set(restored):
+                behind = not is_ancestor(self._git, self.base.commit, there.tip)
+                parents = [there.tip, self.base.commit] if behind else [there.tip]
+                tree = with_trees(self._git, parents[-1], {**restored, **wanted})
+                prepared = Prepared(self._commit(merge, wanted, title, tree, parents), is_new=True)
+            told = description.inside(pull)
+            if merge.pull.url in told:
+                return pull
+            both = Description(description.title(f"{pull.title}; {title}"), "", tuple(filter(None, (told, text))))
+            return self._publisher.publish(self.base, there, prepared, Proposal(pull.head_branch, both)).pull
+        return None
+
+    def _restored(self, tip: str) -> dict[str, str]:
+        """The trees of the folders that an open revert restores, by folder; empty if it holds anything else, removes a
+        service, or if main has changed one of them since."""
+        start = self._git.text("merge-base", self.base.commit, tip)
+        paths = self._git.records("diff-tree", "-r", "-z", "--no-renames", "--name-only", start, tip)
+        found: dict[str, str] = {}
+        for path in paths:
+            service = ServicePath.of(path)
+            tree = "" if service is None else self._git.tree(tip, service.folder)
+            if service is None or not tree:
+                return {}
+            if self._git.tree(start, service.folder) != self._git.tree(self.base.commit, service.folder):
+                return {}
+            found[service.folder] = tree
+        return found
+
+    def _commit(self, merge: Merge, wanted: Mapping[str, str], title: str, tree: str, parents: Sequence[str]) -> str:
         lines = [
             f"{'Restores' if tree else 'Removes'} {folder}{' as it was' if tree else ', which was not there'} before "
             f"{merge.change.commit[:12]} (pull request {merge.pull.number})."
             for folder, tree in wanted.items()
         ]
-        tree = with_trees(self._git, self.base.commit, wanted)
         message = "\n\n".join([title, "\n".join(lines)])
-        commit = make_commit(self._git, tree, [self.base.commit], message, self._publisher.account)
+        return make_commit(self._git, tree, parents, message, self._publisher.account)
+
+    def _open(self, merge: Merge, wanted: Mapping[str, str], title: str, text: str) -> PullRequest:
+        tree = with_trees(self._git, self.base.commit, wanted)
+        commit = self._commit(merge, wanted, title, tree, [self.base.commit])
 
         proposal = Proposal(merge.branch, Description(title, "", (text,)))
         return self._publisher.publish(self.base, None, Prepared(commit, is_new=True), proposal).pull

@@ -18,10 +18,10 @@ from neuroscale.planning.plan import Plan
 from neuroscale.rendering.scaffolder import interpreter, plan_step
 from neuroscale.rendering.scaffolder.interpreter import RenderedPullRequest
 from neuroscale.rendering.scaffolder.template import Template
-from neuroscale.repo.layout import PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, ServicePath
+from neuroscale.repo.layout import CATALOG_INFO, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, ServicePath
 from neuroscale.request.service_request import Request
 
-RENDERED_FILES = (REQUEST_FILE, PLAN_FILE, *RENDERED_KINDS)
+RENDERED_FILES = (REQUEST_FILE, PLAN_FILE, *RENDERED_KINDS, CATALOG_INFO)
 """Every file that a rendered service folder may hold."""
 
 
@@ -47,14 +47,15 @@ def pull_request_of(
     pull = interpreter.run(template, plan_step.answers_of(request), body)
     folder = ServicePath(request.environment, request.service).folder
     wanted = [f"{folder}/{name}" for name in RENDERED_FILES]
-    if sorted(pull.files) != sorted(wanted):
+    optional = f"{folder}/{CATALOG_INFO}"  # a template from before this file renders the others
+    if {*pull.files, optional} != set(wanted):
         raise InputError.at(
             template.where,
             "",
             f"renders {', '.join(sorted(pull.files))}",
             f"Let it render exactly {', '.join(RENDERED_FILES)} into {folder}.",
         )
-    return replace(pull, files={path: pull.files[path] for path in wanted})
+    return replace(pull, files={path: pull.files[path] for path in wanted if path in pull.files})
 
 
 SERVICE_FILE = next(name for name, kind in RENDERED_KINDS.items() if kind == "InferenceService")

@@ -91,6 +91,9 @@ change every week: they are not protected there, and the top of the verdict name
 
 REQUEST_FILE = "request.yaml"
 PLAN_FILE = "plan.yaml"
+CATALOG_INFO = "catalog-info.yaml"
+"""What Backstage's catalog reads of a service: no Kubernetes object, and never applied. Folders from before this file
+existed do without it."""
 # The files of a service that reach the cluster, and the one kind that each may hold.
 RENDERED_KINDS = {
     "inferenceservice.yaml": "InferenceService",

@@ -38,16 +38,28 @@ class Rotation:
     unproven: str
 
 
-def rotate(cluster: Cluster, namespace: str, service: str, tell: Tell, *, seconds: float | None = None) -> Rotation:
+def rotate(
+    cluster: Cluster,
+    namespace: str,
+    service: str,
+    tell: Tell,
+    *,
+    seconds: float | None = None,
+    with_outage: bool = False,
+) -> Rotation:
     """Give a service a new key.
 
     The Secret gets it first. Then the Eviction API ends each of the earlier pods, one after the other, as soon as the
     replacement of the last one is ready. Meanwhile a pod takes the key with which it was started. `seconds`: for each
     pod (None: its grace period, its startup probe's budget, and a minute). `tell` is called with each step.
+    `with_outage`: also where one pod alone answers, which nothing stands in for until the next one is ready.
 
-    Raises InputError (no Secret, or one that another controller owns; no right to evict) and EndpointError (a
-    PodDisruptionBudget forbids it) before anything is changed; later EndpointError for a pod that is not replaced in
-    time, or that still takes the earlier key. Raises KubernetesError.
+    A pod takes one key: vLLM 0.32 reads VLLM_API_KEY as a single one (vllm/entrypoints/serve/middleware/register.py),
+    and only when it starts. So no second key could spare a service of one pod its start.
+
+    Raises InputError (no Secret, or one that another controller owns; no right to evict; an outage that nobody asked
+    for) and EndpointError (a PodDisruptionBudget forbids it) before anything is changed; later EndpointError for a pod
+    that is not replaced in time, or that still takes the earlier key. Raises KubernetesError.
     """
     name = secret_name(service)
     secret = key.get(cluster, namespace, name)
@@ -62,14 +74,17 @@ def rotate(cluster: Cluster, namespace: str, service: str, tell: Tell, *, second
     before = [pod for pod in pods_of(cluster, namespace, service) if not is_ending(pod)]
     for pod in before:
         _check_evictable(cluster, namespace, service, pod)
+    now = datetime.now(UTC)
+    ready = [pod for pod in before if look(pod, now).state == "ready"]
+    if len(ready) == 1 and not with_outage:
+        raise _outage(cluster, ready[0], service)
     old = _earlier(secret, service)
     new = SecretText(key.new_key())
     _write(cluster, secret, new)
     tell(f"The Secret {namespace}/{name} holds a new key.")
-    now = datetime.now(UTC)
-    needed = max(1, sum(look(pod, now).state == "ready" for pod in before))
-    if len(before) == 1:
-        tell("The service has one pod: it does not answer until the next pod is ready.")
+    needed = max(1, len(ready))
+    if len(ready) == 1:
+        tell("One pod answers: the service does not answer until the next pod is ready.")
     for index, pod in enumerate(before):
         patience = _patience(pod) if seconds is None else seconds
         _replace(cluster, namespace, service, pod, patience, needed=needed)
@@ -81,12 +96,26 @@ def rotate(cluster: Cluster, namespace: str, service: str, tell: Tell, *, second
     return Rotation(replaced, proven=not problem, unproven=problem)
 
 
+def _outage(cluster: Cluster, pod: Object, service: str) -> InputError:
+    told = f"is the only one that answers: without it, requests fail until the next pod has started ({_budget(pod)})"
+    again = command_lines(cluster).own(f"key {service} --rotate --with-outage")
+    fix = (
+        "Nothing was changed. Let two replicas run first (an override of replicas.min), or take the outage at a quiet "
+        f"time: {again}"
+    )
+    return InputError.at(f"the pod {_name(pod)}", "", told, fix)
+
+
+def _budget(pod: Object) -> str:
+    return f"its startup probe allows {startup_budget(pod):,} s"
+
+
 def _check_ours(secret: Object, namespace: str, name: str) -> None:
     """Raises InputError if another controller owns the Secret: it would write its own key back."""
     owner = next((one for one in part(secret, "metadata").get("ownerReferences") or () if one.get("controller")), None)
     problem = None
     if secret.get("immutable"):
-        problem = ("is immutable", "Delete it, and make a new one: neuroscale key")
+        problem = ("is immutable", "Delete it, and run this command again: it makes a new one.")
     elif owner is not None:
         problem = (
             f"belongs to {owner.get('kind')} {owner.get('name')}",

@@ -145,7 +145,7 @@ class AfterMerge:
             run_page=self._run.page,
             curl={one.name: line for one in news if one.outcome == "passed" and (line := self._curl(one))},
         )
-        reverted = self._revert(merge, blamed, told) if blamed else None
+        reverted = self._revert(merge, blamed, told, told_before.revert) if blamed else None
         record = self._recorded(told_before, news, reverted)
         lines += _lines(merge, news, reverted)
         if record == told_before:
@@ -155,11 +155,12 @@ class AfterMerge:
         published = write_comment(self._forge, pull.number, text, run, MARKER)
         return [*lines, f"The comment on pull request {pull.number}: {published.outcome}."]
 
-    def _revert(self, merge: Merge, blamed: list[ServiceEvidence], told: comments.Told) -> Reverted:
+    def _revert(self, merge: Merge, blamed: list[ServiceEvidence], told: comments.Told, number: int) -> Reverted:
+        """`number`: the revert that an earlier run told of (0: none)."""
         again = {one.path.folder: why for one in blamed if (why := self._failed_before(merge, one))}
         folders = [one.path.folder for one in blamed if one.path.folder not in again]
         if not folders:
-            there = self._reverter.existing(merge)
+            there = self._reverter.existing(merge, number)
             if there is None:
                 return Reverted("refused", refusals={**again, **self._reverter.refusals(merge, list(again))})
         reverted = self._reverter.revert(
@@ -167,6 +168,7 @@ class AfterMerge:
             folders,
             comments.title(merge, [one for one in blamed if one.path.folder in folders]),
             lambda restored, removed: comments.evidence(merge, told, restored, removed),
+            number,
         )
         return Reverted(
             reverted.done, reverted.pull, reverted.folders, reverted.removed, {**reverted.refusals, **again}

@@ -27,7 +27,7 @@ from neuroscale.planning.planner import plan, request_digest, settings_key
 from neuroscale.planning.rollout import quota_shortage, strategy
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.service_folder import render
-from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE
+from neuroscale.repo.layout import CATALOG_INFO, PLAN_FILE, REQUEST_FILE
 from neuroscale.repo.snapshot import Snapshot, read_file
 from neuroscale.request.service_request import KnownNames, Request, check_request, fault_of, load_request
 
@@ -283,6 +283,7 @@ class _Comparison:
         except InputError as error:
             faults = problem_findings(GATE, "render", error)
         else:
+            rendered.setdefault(CATALOG_INFO, "")  # the template may render none, and then there is to be none
             read = {name: self.snapshot.read(f"{self.folder}/{name}") for name in rendered}
             actual = {name: data for name, data in read.items() if data is not None}
             faults = compare(self.folder, {name: text.encode() for name, text in rendered.items()}, actual)

@@ -22,13 +22,14 @@ from neuroscale.gate.judged_files import GateInput, ServiceFolder, SourceFile
 from neuroscale.gate.renderer_inputs import not_judged, unrendered
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest, read_manifests
-from neuroscale.repo.layout import MANIFESTS, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, ServicePath
+from neuroscale.repo.layout import CATALOG_INFO, MANIFESTS, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, ServicePath
 from neuroscale.repo.snapshot import Entry, Kind, MemorySnapshot, Snapshot
 from neuroscale.request.service_request import SERVICE_NAME
 
 GATE = "files"
 _finding = partial(file_finding, GATE)
-_ALLOWED = {REQUEST_FILE, PLAN_FILE, *RENDERED_KINDS}
+_NEEDED = {REQUEST_FILE, PLAN_FILE, *RENDERED_KINDS}
+_ALLOWED = {*_NEEDED, CATALOG_INFO}
 _KIND_WORDS: dict[Kind, str] = {
     "symlink": "a symbolic link",
     "submodule": "a git submodule",
@@ -182,7 +183,7 @@ def _folder_findings(service: ServiceFolder, environments: Sequence[str] | None)
     make = f"Run `neuroscale render {folder}/{REQUEST_FILE}`"
     if f"{folder}/{REQUEST_FILE}" not in present:
         make = f"Restore {REQUEST_FILE} first, from which `neuroscale render` makes the other files"
-    for file in (f"{folder}/{name}" for name in sorted(_ALLOWED)):
+    for file in (f"{folder}/{name}" for name in sorted(_NEEDED)):
         if file not in present:
             message = "is missing from the service's folder"
             yield _finding("missing-file", file, message, f"{make}, or remove the whole folder.")
@@ -200,7 +201,7 @@ def _service_file(snapshot: Snapshot, service: ServicePath, entry: Entry) -> _Se
     try:
         data = _content(snapshot.read(file), file)
         if name not in RENDERED_KINDS:
-            return [], []  # the drift check reads the request and its plan
+            return [], []  # the drift check reads the request, its plan and the file for the catalog
         manifests = read_manifests(data, file, service)
     except InputError as error:
         return problem_findings(GATE, "unreadable", error), []

@@ -12,7 +12,7 @@ from neuroscale.core.yaml_io import read_mapping
 from neuroscale.rendering.platform import monitoring
 from neuroscale.rendering.platform.charts import Chart
 from neuroscale.rendering.platform.filling import Object, filled, objects
-from neuroscale.repo.layout import MANIFESTS, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE
+from neuroscale.repo.layout import CATALOG_INFO, MANIFESTS, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE
 
 NAMESPACE = "argocd"
 FOLDER = "platform/argocd"
@@ -70,7 +70,7 @@ def render(
             name=f"services-{environment}",
             folders=f"{MANIFESTS}/{environment}/*",
             application=application_name(environment, "{{ .path.basename }}"),
-            exclude=f"{{{REQUEST_FILE},{PLAN_FILE}}}",
+            exclude=f"{{{REQUEST_FILE},{PLAN_FILE},{CATALOG_INFO}}}",
             include=f"{{{','.join(RENDERED_KINDS)}}}",
             **where,
         ),

@@ -16,6 +16,7 @@ from neuroscale.core.errors import InputError
 from neuroscale.planning.plan import Plan, dump_plan
 from neuroscale.planning.startup import BUSY_SECONDS, DRAIN_SECONDS, failures_for
 from neuroscale.rendering import api_key
+from neuroscale.rendering.platform.argocd import application_name
 from neuroscale.rendering.scaffolder.template_engine import (
     EXTENDED_RESOURCE,
     LABEL,
@@ -43,6 +44,10 @@ class TemplateValues(TypedDict):
     request_yaml: FileText
     plan_yaml: FileText
     service: Scalar
+    environment: Scalar
+    component: Scalar
+    model: Scalar
+    label_selector: Scalar
     namespace: Scalar
     owner: Scalar
     cost_center: Scalar
@@ -131,6 +136,10 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
         request_yaml=FileText(""),
         plan_yaml=FileText(""),
         service=encode.text("service", plan.service),
+        environment=encode.text("environment", plan.environment),
+        component=encode.text("service", application_name(plan.environment, plan.service)),
+        model=encode.text("model", plan.model),
+        label_selector=encode.text("service", f"serving.kserve.io/inferenceservice={plan.service}"),
         namespace=encode.name(NAMESPACE, "tenancy.namespace", plan.tenancy.namespace),
         owner=encode.name(LABEL, "tenancy.owner", plan.tenancy.owner),
         cost_center=encode.name(LABEL, "tenancy.cost_center", plan.tenancy.cost_center),

@@ -1,0 +1,183 @@
+"""`neuroscale history`: tells a service's changes from Git, the forge and Argo CD."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from neuroscale.cli.chosen_cluster import Where, asked_cluster, open_cluster, services_asked
+from neuroscale.cli.open_repository import open_repository, opened_publisher
+from neuroscale.cli.options import (
+    ClusterStateOption,
+    ContextOption,
+    JsonOption,
+    KubeconfigOption,
+    LocalForgeOption,
+    RemoteOption,
+    RepositoryOption,
+    TokenFileOption,
+    print_json,
+)
+from neuroscale.cluster.services_in_git import Clone
+from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError
+from neuroscale.core.printable import counted, terminal
+from neuroscale.forge.service_history import (
+    Answer,
+    Change,
+    changes,
+    find_service,
+    with_deployments,
+    with_pull_requests,
+)
+from neuroscale.repo.git import Git
+from neuroscale.repo.layout import ServicePath
+
+
+def show_history(
+    service: Annotated[
+        str,
+        typer.Argument(help="A service: its folder, ENVIRONMENT/SERVICE, or a name that one environment has or had."),
+    ],
+    limit: Annotated[int, typer.Option("--limit", help="The most changes to show.", min=1, max=1000)] = 20,
+    remote: RemoteOption = "origin",
+    token_file: TokenFileOption = None,
+    local: LocalForgeOption = False,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    state: ClusterStateOption = None,
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> int:
+    """Tell a service's changes, also a retired one's: who asked, who approved, what changed and why, when it was merged
+    and live, what the gate and the smoke tests said. What the forge or Argo CD cannot be asked is named at the end.
+    Exit status: 0 also then, 2 the service is not known."""
+    opened = open_repository(repository)
+    asked = services_asked(service, "", opened)
+    branch = opened.settings.repository.default_branch
+    missing: list[str] = []
+    with contextlib.ExitStack() as stack:
+        git = stack.enter_context(contextlib.closing(Git(opened.root)))
+        forge, tip = None, ""
+        try:
+            _, publisher = stack.enter_context(opened_publisher(opened.root, remote, token_file, local=local))
+            forge, base = publisher.forge, publisher.base()
+            branch, tip = base.branch, base.commit
+        except NeuroscaleError as error:
+            missing.append(f"The forge (who asked and approved, and what the gate and the smoke tests said): {error}")
+            tip = _fetched(opened.root, branch)
+        environments = [asked.environment] if asked.environment else list(opened.settings.environments)
+        path = _one(find_service(git, tip, asked.name, environments), service, branch)
+        found = changes(git, tip, path, limit)
+        if git.text("rev-parse", "--is-shallow-repository") == "true":
+            missing.append("Git: the clone is shallow, so older changes are not in it. Run: git fetch --unshallow")
+        if forge is not None:
+            found, told = with_pull_requests(forge, branch, found)
+            missing += told
+        where = asked_cluster(Where(context, kubeconfig, state), opened.root, path.environment)
+        try:
+            with open_cluster(where) as cluster:
+                found, told = with_deployments(git, cluster, path, found)
+            missing += told
+        except NeuroscaleError as error:
+            missing.append(f"Argo CD: {error}")
+    if as_json:
+        print_json(_mapping(path, found, missing))
+    else:
+        for line in _lines(path, branch, found, limit, missing):
+            typer.echo(line)
+    return ExitStatus.PASSED
+
+
+def _fetched(root: Path, branch: str) -> str:
+    """The newest commit of the main branch in the clone. Raises InputError without git."""
+    with contextlib.closing(Clone(root, branch)) as clone:
+        clone.fetch()
+        if clone.tip is None:
+            raise InputError.at(str(root), "", "is not a clone of git", "Clone the platform repository.")
+        return clone.tip
+
+
+def _one(there: list[ServicePath], named: str, branch: str) -> ServicePath:
+    if len(there) > 1:
+        places = ", ".join(path.folder for path in there)
+        raise InputError.at("the command line", "SERVICE", f"{named!r} is in {places}", "Name one of them.")
+    if not there:
+        told = f"{named!r} is no service that {branch} has or had"
+        fix = "Name it, or ENVIRONMENT/SERVICE; `ls manifests/*` lists those that it has."
+        raise InputError.at("the command line", "SERVICE", told, fix)
+    return there[0]
+
+
+def _mapping(path: ServicePath, found: list[Change], missing: list[str]) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "service": path.service,
+        "environment": path.environment,
+        "changes": [_as_json(dataclasses.asdict(one)) for one in found],
+        "missing": missing,
+    }
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _as_json(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(one) for one in value]
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def _lines(path: ServicePath, branch: str, found: list[Change], limit: int, missing: list[str]) -> Iterator[str]:
+    most = f"the last {limit} changes" if len(found) == limit else counted(len(found), "change")
+    yield f"{path.environment}/{path.service}: {most} on {branch}, the newest first"
+    for change in found:
+        yield ""
+        yield f"{_time(change.merged)}  {change.kind}  {change.commit[:12]}  {terminal(change.subject)}"
+        for name, text in _rows(change):
+            yield f"  {name:<12}{terminal(text, 4000)}"
+    if missing:
+        yield ""
+        yield "Missing from this answer"
+    for one in missing:
+        yield f"  - {terminal(one, 1000)}"
+
+
+def _rows(change: Change) -> Iterator[tuple[str, str]]:
+    asked = change.asked
+    if asked is None:
+        yield "by", change.author
+    else:
+        approved = f"approved by {', '.join(asked.approved_by)}" if asked.approved_by else "approved by nobody"
+        yield "asked by", f"{asked.asked_by}, {approved}: {asked.url}"
+    if change.kind == "changed" and change.answers:
+        yield "answers", "; ".join(map(_answer, change.answers))
+    elif change.kind == "added":
+        yield "answers", "; ".join(f"{one.field} {one.after}" for one in change.answers)
+    if change.plan:
+        yield "plan", "; ".join(change.plan)
+    if change.kind == "changed":
+        yield "files", ", ".join(change.files)
+    why = [*([asked.why] if asked and asked.why else []), *change.reasons]
+    if why:
+        yield "why", " ".join("; ".join(why).split())
+    if asked is not None:
+        said = [f"'{one.text}' (comment by {one.author})" for one in asked.gate_comments]
+        yield "gate", ": ".join([asked.gate or "no status", *said])
+        tests = [f"'{one.text}' (comment by {one.author})" for one in asked.smoke_tests]
+        yield "smoke tests", "; ".join(tests) or "no comment"
+    if change.live is not None:
+        latest = ", at the latest: Argo CD keeps no older deployment" if change.live.at_the_latest else ""
+        yield "live", f"{_time(change.live.since)}{latest}"
+
+
+def _answer(one: Answer) -> str:
+    return f"{one.field} {one.before or 'not set'} -> {one.after or 'not set'}"
+
+
+def _time(when: datetime) -> str:
+    return f"{when.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,288 @@
+"""Tells the history of a service, also of one that was retired.
+
+Git says what changed and when it was merged; the forge who asked and who approved, why, and what the gate and the smoke
+tests said; Argo CD when it was live.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from neuroscale.core.errors import InputError
+from neuroscale.core.validation import items
+from neuroscale.core.yaml_io import decode
+from neuroscale.forge import description
+from neuroscale.forge.after_merge import comments as smoke
+from neuroscale.forge.branches import REQUIRED_CHECK
+from neuroscale.forge.interface import Comment, ForgeError, ForgeUnavailableError, PullRequest
+from neuroscale.forge.rest import Forge
+from neuroscale.gate.verdict import ServiceReport
+from neuroscale.kube.client import Cluster
+from neuroscale.planning.plan import Plan, load_plan
+from neuroscale.rendering.platform.argocd import NAMESPACE, application_name
+from neuroscale.repo.git import Git
+from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE, ServicePath
+from neuroscale.repo.snapshot import GitSnapshot
+from neuroscale.report import phrases
+from neuroscale.report.markdown import MARKER
+from neuroscale.request.service_request import Request, load_request
+
+_APPLICATION = ("argoproj.io/v1alpha1", "Application")
+_LONGEST = 500  # characters of a text that a person wrote
+_HIDDEN = re.compile(r"<!--.*?-->", re.DOTALL)
+
+Kind = Literal["added", "changed", "removed"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A field of the request before and after a change, as text; None where it is not set."""
+
+    field: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True)
+class Comments:
+    """What a workflow's comment says, and the account that wrote it: anybody who may comment could write one alike."""
+
+    author: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The merged pull request of a change.
+
+    `why`: what people wrote into its description, and the sentences with which a command began it. `gate`: the state of
+    the gate's status at the head that was merged, "" if it has none.
+    """
+
+    number: int
+    url: str
+    title: str
+    asked_by: str
+    approved_by: tuple[str, ...]
+    why: str
+    gate: str
+    gate_comments: tuple[Comments, ...]
+    smoke_tests: tuple[Comments, ...]
+
+
+@dataclass(frozen=True)
+class Live:
+    """When Argo CD deployed a change. `at_the_latest`: it keeps no older deployment, so this may have been earlier."""
+
+    since: datetime
+    at_the_latest: bool
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a service's folder on the main branch. `author` and `subject` are those of the commit.
+
+    `plan` says in words what of the plan changed, `reasons` holds those of the overrides that it brought. `asked` is
+    None if no pull request brought it, or if the forge was not asked; `live` is None likewise.
+    """
+
+    commit: str
+    merged: datetime
+    author: str
+    subject: str
+    kind: Kind
+    answers: tuple[Answer, ...]
+    plan: tuple[str, ...]
+    files: tuple[str, ...]
+    reasons: tuple[str, ...]
+    asked: Asked | None = None
+    live: Live | None = None
+
+
+def find_service(git: Git, tip: str, name: str, environments: Iterable[str]) -> list[ServicePath]:
+    """The services of a name that the branch has or had, in these environments."""
+    paths = [ServicePath(environment, name) for environment in environments]
+    return [path for path in paths if git.text("log", "--first-parent", "-1", "--format=%H", tip, "--", path.folder)]
+
+
+def changes(git: Git, tip: str, path: ServicePath, limit: int) -> list[Change]:
+    """At most `limit` changes of a service, the newest first, by the first parents of the commit `tip`. Raises
+    GitError."""
+    shown = "--format=%H%n%P%n%ct%n%an%n%s"
+    log = ("log", "-z", "--first-parent", f"--max-count={limit}", shown, tip, "--", path.folder)
+    return [_change(git, path, record.strip("\n").split("\n")) for record in git.records(*log)]
+
+
+def _change(git: Git, path: ServicePath, fields: Sequence[str]) -> Change:
+    commit, parents, when, author, *subject = fields
+    parent = parents.split(" ")[0]
+    sides = [_side(git, one, path) for one in (parent, commit)]
+    before, after = sides
+    kind: Kind = "removed" if not after.files else "added" if not before.files else "changed"
+    reasons = () if after.request is None else _reasons(before.request, after.request)
+    names = {*before.files, *after.files}
+    return Change(
+        commit,
+        datetime.fromtimestamp(int(when), UTC),
+        author,
+        " ".join(subject),
+        kind,
+        () if kind == "removed" else tuple(_answers(before.request, after.request)),
+        tuple(_planned(path, before.plan, after.plan)),
+        tuple(sorted(name for name in names if before.files.get(name) != after.files.get(name))),
+        reasons,
+    )
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The folder at a commit: the ids of its files by name, and what of it can be read."""
+
+    files: dict[str, str]
+    request: Request | None = None
+    plan: Plan | None = None
+
+
+def _side(git: Git, commit: str, path: ServicePath) -> _Side:
+    if not commit:
+        return _Side({})
+    snapshot = GitSnapshot(git, commit)
+    files = {entry.path.removeprefix(f"{path.folder}/"): entry.object_id for entry in snapshot.entries(path.folder)}
+    texts = [snapshot.read(f"{path.folder}/{name}") or b"" for name in (REQUEST_FILE, PLAN_FILE)]
+    request, plan = None, None
+    try:
+        request = load_request(decode(texts[0], REQUEST_FILE), REQUEST_FILE)
+        plan = load_plan(decode(texts[1], PLAN_FILE), PLAN_FILE)
+    except InputError:
+        pass  # a file of another version: the list of files still says that it changed
+    return _Side(files, request, plan)
+
+
+def _answers(before: Request | None, after: Request | None) -> Iterable[Answer]:
+    old, new = (_texts(one) for one in (before, after))
+    for field in dict.fromkeys((*old, *new)):
+        if old.get(field) != new.get(field):
+            yield Answer(field, old.get(field), new.get(field))
+
+
+def _texts(request: Request | None) -> dict[str, str]:
+    """The answers that are set, and each override with its last day."""
+    if request is None:
+        return {}
+    answers = request.model_dump(mode="json", exclude={"overrides", "schema_version"}, exclude_none=True)
+    overrides = {f"overrides.{one.field}": f"{one.value} until {one.expires}" for one in request.overrides}
+    return {**{name: str(value) for name, value in answers.items()}, **overrides}
+
+
+def _reasons(before: Request | None, after: Request) -> tuple[str, ...]:
+    known = set() if before is None else set(before.overrides)
+    return tuple(f"{one.field}: {one.reason}" for one in after.overrides if one not in known)
+
+
+def _planned(path: ServicePath, before: Plan | None, after: Plan | None) -> Iterable[str]:
+    if before is None or after is None:
+        return
+    report = ServiceReport(
+        environment=path.environment, name=path.service, change="changed", plan=after, plan_before=before
+    )
+    told = phrases.differences(report, str)
+    old, new = phrases.price(before), phrases.price(after)
+    if old != new:
+        told.append(f"price from {old} to {new}")
+    if not told and before != after:
+        old_fields, new_fields = before.model_dump(), after.model_dump()
+        other = [name for name in new_fields if name != "lock" and old_fields[name] != new_fields[name]]
+        told.append(f"planned anew: other {', '.join(other)}" if other else "planned anew, with the same result")
+    yield from told
+
+
+def with_pull_requests(forge: Forge, branch: str, found: Sequence[Change]) -> tuple[list[Change], list[str]]:
+    """The changes with what the forge says of each, and a sentence for each that it could not say."""
+    told: list[Change] = []
+    missing: list[str] = []
+    for index, change in enumerate(found):
+        try:
+            pull = forge.merged_pull(change.commit, branch)
+            told.append(change if pull is None else replace(change, asked=_asked(forge, pull)))
+        except ForgeUnavailableError as error:
+            missing.append(f"The forge, for {len(found) - index} of {len(found)} changes: {error}")
+            return [*told, *found[index:]], missing
+        except ForgeError as error:
+            missing.append(f"The pull request of {change.commit[:12]}: {error}")
+            told.append(change)
+    return told, missing
+
+
+def _asked(forge: Forge, pull: PullRequest) -> Asked:
+    wanted = REQUIRED_CHECK[forge.kind]
+    statuses = [one for one in forge.statuses(pull.head_sha) if one.context == wanted]
+    comments = forge.comments(pull.number)
+    return Asked(
+        pull.number,
+        pull.url,
+        pull.title,
+        pull.author,
+        forge.approved_by(pull.number),
+        _why(pull),
+        statuses[0].state if statuses else "",
+        tuple(_headlines(comments, MARKER)),
+        tuple(_headlines(comments, smoke.MARKER)),
+    )
+
+
+def _why(pull: PullRequest) -> str:
+    people = _HIDDEN.sub("", description.around(pull)).strip()
+    return " ".join((people, *description.said(pull))).strip()[:_LONGEST]
+
+
+def _headlines(comments: Iterable[Comment], marker: str) -> Iterable[Comments]:
+    """The first heading of each comment of a workflow, without its symbol."""
+    for comment in comments:
+        lines = comment.body.replace("\r\n", "\n").split("\n")
+        heading = next((line for line in lines if line.startswith("## ")), "")
+        if lines[0] == marker and heading:
+            yield Comments(comment.author, heading.removeprefix("## ").lstrip("✅❌⏳🛑⚠️ ")[:_LONGEST])
+
+
+def with_deployments(
+    git: Git, cluster: Cluster, path: ServicePath, found: Sequence[Change]
+) -> tuple[list[Change], list[str]]:
+    """The changes with the time since which each was live, by Argo CD's own history of the service's application.
+
+    Argo CD writes the revision of each deployment into `status.history`, and keeps ten unless it is told otherwise.
+    Raises KubernetesError.
+    """
+    application = cluster.get(*_APPLICATION, application_name(path.environment, path.service), NAMESPACE)
+    if application is None:
+        gone = bool(found) and found[0].kind == "removed"
+        why = "it goes with its service" if gone else "it belongs to another cluster, or is not made yet"
+        return list(found), [
+            f"Argo CD: {cluster.name} has no application {application_name(path.environment, path.service)}: {why}."
+        ]
+    deployments = [one for row in items(application, "status", "history") if (one := _deployment(row)) is not None]
+    deployments.sort()
+    told = [replace(change, live=_live(git, change.commit, deployments)) for change in found]
+    unknown = {revision for _, revision, _ in deployments if not git.knows(revision)}
+    missing = [f"Argo CD: this clone lacks {len(unknown)} of the deployed commits. Fetch them."] if unknown else []
+    return told, missing
+
+
+def _deployment(row: Any) -> tuple[datetime, str, int] | None:
+    """The time, the revision and the number of a deployment; None if a field is missing."""
+    try:
+        return datetime.fromisoformat(str(row["deployedAt"])), str(row["revision"]), int(row.get("id", 0))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _live(git: Git, commit: str, deployments: Sequence[tuple[datetime, str, int]]) -> Live | None:
+    """The first deployment of a revision that has the commit."""
+    for index, (when, revision, number) in enumerate(deployments):
+        ancestor = ("merge-base", "--is-ancestor", commit, revision)
+        if git.knows(revision) and git.run(*ancestor, check=False).returncode == 0:
+            return Live(when, at_the_latest=index == 0 and number > 0)
+    return None

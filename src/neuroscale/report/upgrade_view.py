@@ -1,0 +1,102 @@
+"""Shows what planning services anew would change: a table for people, and the same for programs and pull requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from neuroscale.core.printable import terminal
+from neuroscale.planning.plan import Plan
+from neuroscale.planning.rollout import merge_effect
+from neuroscale.rendering.upgrade import Upgrade
+from neuroscale.repo.layout import ServicePath
+from neuroscale.report import phrases
+
+COLUMNS = ("memory", "speed", "money", "rollout")
+
+
+def differences(upgrade: Upgrade) -> dict[str, str]:
+    """What changes in memory, speed and money, "" where nothing does; and what the merge does to the running pods."""
+    before, after = upgrade.before, upgrade.after
+    if after.verdict == "refused":
+        return dict.fromkeys(COLUMNS, "")
+    return {
+        "memory": _change(_memory(before), _memory(after)),
+        "speed": _change(_speed(before), _speed(after)),
+        "money": _change(_money(before), _money(after)),
+        "rollout": _rollout(upgrade),
+    }
+
+
+def sentences(upgrade: Upgrade) -> list[str]:
+    """The upgrade in sentences, for its pull request, which says by itself what the merge does to the pods."""
+    same = {name: text or "as before" for name, text in differences(upgrade).items()}
+    told = [
+        f"The answers stay. Planned anew, since these moved: {', '.join(upgrade.moved)}.",
+        f"Memory on each accelerator: {same['memory']}. Speed: {same['speed']}. Money: {same['money']}.",
+    ]
+    return [*told, *(f"It gets worse: {one}." for one in upgrade.worse)]
+
+
+def print_upgrades(upgrades: Mapping[ServicePath, Upgrade], console: Console) -> None:
+    """A row for each service."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("service", *COLUMNS, "what moved"):
+        table.add_column(name, overflow="fold")
+    for path, upgrade in upgrades.items():
+        cells = [f"{path.environment}/{path.service}", *(text or "-" for text in differences(upgrade).values())]
+        table.add_row(*(Text(terminal(cell)) for cell in (*cells, ", ".join(upgrade.moved))))
+    console.print(table)
+
+
+def as_mapping(upgrade: Upgrade) -> dict[str, Any]:
+    """The differences for programs, with both plans' figures."""
+    sides = {"before": upgrade.before, "after": upgrade.after}
+    return {
+        "moved": list(upgrade.moved),
+        "worse": list(upgrade.worse),
+        "differences": differences(upgrade),
+        "restarts_pods": not upgrade.same_pods,
+        **{
+            side: made.model_dump(
+                mode="json", include={"verdict", "replicas", "memory_gib", "speed", "cost", "runtime"}
+            )
+            for side, made in sides.items()
+        },
+    }
+
+
+def _change(before: str, after: str) -> str:
+    return "" if before == after else f"{before} -> {after}"
+
+
+def _memory(made: Plan) -> str:
+    memory = made.memory_gib
+    return f"{memory.usable - memory.free:.1f} of {memory.usable:.1f} GiB of {phrases.accelerators(made, str)}"
+
+
+def _speed(made: Plan) -> str:
+    return phrases.speed(made.speed) or "not known"
+
+
+def _money(made: Plan) -> str:
+    return "no price" if made.cost.monthly_min is None else f"{made.cost.monthly_min:,.2f} USD a month"
+
+
+def _rollout(upgrade: Upgrade) -> str:
+    """In a few words; `change_phrases.rollout` has the sentences."""
+    effect = merge_effect(upgrade.before, upgrade.after, same_pods=upgrade.same_pods)
+    more = f"{effect.more:,} more {upgrade.after.accelerator} for" if effect.more else "within"
+    return {
+        "nothing": "nothing restarts",
+        "scale": f"{effect.replicas[0]:,} -> {effect.replicas[1]:,} replicas",
+        "surge": f"no gap, {more} {effect.minutes:,} min",
+        "fewer": f"{effect.fewer:,} of {effect.replicas[1]:,} fewer for {effect.minutes:,} min",
+        "gap": f"a gap until {effect.more:,} more {upgrade.after.accelerator} is free"
+        if effect.more
+        else f"a gap of {effect.minutes:,} min",
+    }[effect.kind]
