@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TypeVar
 
 import typer
@@ -23,6 +23,7 @@ from neuroscale.local.process import is_running
 from neuroscale.local.state import State
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.repo.layout import LOCAL_STATE, MANIFESTS, REQUEST_FILE
+from neuroscale.repo.services import parts_of
 
 
 @dataclass(frozen=True)
@@ -40,24 +41,22 @@ def services_asked(service: str, environment: str, inputs: PlanningInputs) -> Qu
 
     Raises InputError if the environment is not one of the settings, or is named twice.
     """
-    parts = PurePosixPath(service).parts
-    if parts[:1] == (MANIFESTS,):
-        parts = parts[1:]
-    if len(parts) > 2 or (service and not parts):
+    named, name = (parts_of(service) or ("", "")) if service else ("", "")
+    if service and not name:
         raise InputError.at(
             "the command line", "SERVICE", f"{service!r} does not name a service", "Name it, or ENVIRONMENT/SERVICE."
         )
-    if len(parts) == 2:
-        if environment not in ("", parts[0]):
+    if named:
+        if environment not in ("", named):
             message = f"{service!r} is not in the environment {environment!r}"
             raise InputError.at("the command line", "SERVICE", message, "Name the environment once.")
-        environment = parts[0]
+        environment = named
     if environment and environment not in inputs.settings.environments:
         message = f"{environment!r} is not an environment of the settings"
         fix = suggest(environment, inputs.settings.environments)
         raise InputError.at("the command line", "--environment", message, fix)
     namespaces = sorted({team.namespace for team in inputs.catalog.teams.values()})
-    return Question(tuple(namespaces), environment, parts[-1] if parts else "")
+    return Question(tuple(namespaces), environment, name)
 
 
 def environment_of(asked: Question, root: Path) -> str:
