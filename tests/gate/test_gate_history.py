@@ -27,6 +27,7 @@ from platform_repository import CATALOG, PLATFORM, SETTINGS, SNAPSHOT
 from repositories import Repository
 
 FOLDER = "manifests/dev/support-chat"
+INFO = f"{FOLDER}/catalog-info.yaml"
 TODAY = date(2026, 11, 21)
 BOT = Account("bot", "Bot", "bot@example.org")
 SKELETON = {entry.path: SNAPSHOT.read(entry.path) or b"" for entry in SNAPSHOT.entries(TEMPLATE)}
@@ -143,6 +144,20 @@ def test_an_edit_that_stands_on_main_is_found_until_it_is_repaired(repository: R
     repository.commit(files(NOW, 8, networkpolicy="# open\n"))
     repository.commit({"policies/README.md": "new"})
     assert told(found(repository, NOW)) == {"edited": "error"}
+
+
+def test_a_file_of_backstages_catalog_is_missed_only_where_the_change_removes_it(repository: Repository) -> None:
+    old = {**files(NOW, 4), INFO: None}
+    repository.commit({INFO: None}, "without it")
+    (finding,) = found(repository, NOW)
+    assert (finding.rule, finding.severity.value, finding.file) == ("edited", "error", INFO)
+    repository.commit({f"{FOLDER}/request.yaml": files(NOW, 8)[f"{FOLDER}/request.yaml"], "README.md": "other"})
+    assert found(repository, NOW) == [], "a folder without it, from before"
+    repository.commit({name: text for name, text in old.items() if text is not None and name != INFO}, "four again")
+    assert [one.rule for one in found(repository, NOW)] == []
+    repository.commit(files(NOW, 8), "with it")
+    repository.run("revert", "--no-edit", "HEAD")
+    assert {(one.rule, one.severity.value) for one in found(repository, NOW)} == {("restored-files", "notice")}
 
 
 def test_how_far_back_was_looked_is_told(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:

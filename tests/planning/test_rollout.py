@@ -209,6 +209,17 @@ def test_one_line_says_what_a_merge_does_to_the_running_service(before: Plan | N
     assert rollout(before, after) == told
 
 
+@pytest.mark.parametrize("kind", ["replace", "surge"])
+def test_a_service_of_another_namespace_is_no_rollout(kind: str) -> None:
+    after = running(2, kind=kind)
+    after = after.model_copy(update={"tenancy": after.tenancy.model_copy(update={"namespace": "team-beta"})})
+    assert rollout(running(), after, quota=8) == (
+        "A gap of about 14 min, another address and another API key: the service moves from namespace team-alpha to "
+        "team-beta. Argo CD deletes the old pods at once. The service needs 2 nvidia-l4 there. "
+        "The team's quota holds 8 nvidia.com/gpu."
+    )
+
+
 def test_high_availability_alone_changes_the_pods_and_a_known_template_decides() -> None:
     after = running()
     assert after.rollout is not None

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from neuroscale.core.errors import InputError
-from neuroscale.planning.plan import Plan
+from neuroscale.planning.plan import Plan, Replicas
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.service_folder import render
-from neuroscale.rendering.upgrade import Upgrade, look, upgrade
+from neuroscale.rendering.upgrade import Upgrade, _worse, look, upgrade
 from neuroscale.repo.layout import CATALOG_INFO, ServicePath
 from neuroscale.repo.snapshot import MemorySnapshot
 from neuroscale.report.upgrade_view import differences, sentences
@@ -38,6 +38,10 @@ def earlier(**changes: Any) -> Upgrade:
     found = of(FRESH.model_copy(update={"lock": OLDER, **changes}))
     assert found is not None
     return found
+
+
+assert FRESH.rollout is not None
+GAPLESS = FRESH.rollout.model_copy(update={"kind": "surge", "max_surge": 1, "max_unavailable": 0, "gap_minutes": 0})
 
 
 def cost(monthly: str | None) -> dict[str, Any]:
@@ -78,12 +82,30 @@ def test_what_moved_is_named_and_another_image_restarts_the_pods() -> None:
         ({"speed": FRESH.speed.model_copy(update={"ttft_seconds": 0.001})}, "slower: first token after 0.00 -> "),
         ({"speed": FRESH.speed.model_copy(update={"decode_tokens_per_second": 9999.0})}, "slower: 9,999 -> "),
         ({"speed": FRESH.speed.model_copy(update={"ttft_seconds": 9999.0})}, ""),
+        ({"speed": FRESH.speed.model_copy(update={"decode_tokens_per_second": 0.1})}, ""),
         ({"max_model_len": FRESH.max_model_len + 1}, "shorter context: "),
+        ({"max_model_len": FRESH.max_model_len - 1}, ""),
+        ({"rollout": GAPLESS}, "a gap of about "),
+        ({"rollout": None}, ""),
+        ({"tenancy": FRESH.tenancy.model_copy(update={"namespace": "elsewhere"})}, "another address: "),
     ],
 )
 def test_what_gets_worse_is_named_and_what_gets_better_is_not(changes: dict[str, Any], told: str) -> None:
     found = earlier(**changes)
     assert [one[: len(told)] for one in found.worse] == ([told] if told else [])
+
+
+def test_a_figure_that_is_no_longer_known_and_more_accelerators_without_a_price_are_worse() -> None:
+    unknown = FRESH.speed.model_copy(update={"ttft_seconds": None, "decode_tokens_per_second": None})
+    assert _worse(FRESH, FRESH.model_copy(update={"speed": unknown})) == [
+        "its time to the first token is no longer known",
+        "its tokens/s are no longer known",
+    ]
+    assert _worse(FRESH.model_copy(update={"speed": unknown}), FRESH) == []
+    free = FRESH.model_copy(update=cost(None))
+    assert _worse(FRESH, free) == ["its price is no longer known"]
+    two = free.model_copy(update={"replicas": Replicas(min=2, max=2)})
+    assert (_worse(free, two), _worse(two, free)) == (["more accelerators: 1 -> 2"], [])
 
 
 def test_a_service_that_cannot_be_planned_any_more_only_gets_worse() -> None:

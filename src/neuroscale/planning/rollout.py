@@ -64,10 +64,11 @@ class MergeEffect:
     """What a merge does to the pods of a running service.
 
     `kind`: `nothing`; `scale` (pods start or end, and the others go on); `surge`; `fewer` (an old pod ends before a new
-    one starts, and others answer); `gap` (nothing answers meanwhile). `replicas`: before and after.
+    one starts, and others answer); `gap` (nothing answers meanwhile); `move` (the same, and the service gets another
+    namespace). `replicas`: before and after.
     """
 
-    kind: Literal["nothing", "scale", "surge", "fewer", "gap"]
+    kind: Literal["nothing", "scale", "surge", "fewer", "gap", "move"]
     replicas: tuple[int, int]
     minutes: int = 0
     # Accelerators of the plan's kind beside those that the service holds: at most at one time, and from then on.
@@ -84,6 +85,9 @@ def merge_effect(before: Plan, after: Plan, *, same_pods: bool | None = None) ->
     old, new = before.replicas.min, after.replicas.min
     held, each = before.accelerator_count, after.accelerator_count
     is_other_kind = before.accelerator != after.accelerator
+    if before.tenancy.namespace != after.tenancy.namespace:
+        # No rollout: Argo CD makes other objects there, and deletes those of the old namespace in the same sync.
+        return MergeEffect("move", (old, new), _minutes(1, after.startup), more=new * each, more_for_good=new * each)
     if same_pods is None:
         same_pods = _pods(before) == _pods(after)
     if same_pods:

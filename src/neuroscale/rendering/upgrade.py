@@ -108,13 +108,23 @@ def _worse(before: Plan, after: Plan) -> list[str]:
     elif old is not None and new is not None and new > old:
         told.append(f"dearer: {old:,.2f} -> {new:,.2f} USD a month")
     first, later = before.speed.ttft_seconds, after.speed.ttft_seconds
-    if first is not None and later is not None and later > first * _SLOWER:
+    if first is not None and later is None:
+        told.append("its time to the first token is no longer known")
+    elif first is not None and later is not None and later > first * _SLOWER:
         told.append(f"slower: first token after {first:.2f} -> {later:.2f} s")
     rate, next_rate = before.speed.decode_tokens_per_second, after.speed.decode_tokens_per_second
-    if rate is not None and next_rate is not None and next_rate * _SLOWER < rate:
+    if rate is not None and next_rate is None:
+        told.append("its tokens/s are no longer known")
+    elif rate is not None and next_rate is not None and next_rate * _SLOWER < rate:
         told.append(f"slower: {rate:,.0f} -> {next_rate:,.0f} tokens/s")
     if after.max_model_len < before.max_model_len:
         told.append(f"shorter context: {before.max_model_len:,} -> {after.max_model_len:,} tokens")
-    if after.accelerator == before.accelerator and after.accelerator_count > before.accelerator_count:
-        told.append(f"more accelerators: {before.accelerator_count:,} -> {after.accelerator_count:,} a replica")
+    held, wanted = (one.replicas.min * one.accelerator_count for one in (before, after))
+    if after.accelerator == before.accelerator and wanted > held:
+        told.append(f"more accelerators: {held:,} -> {wanted:,}")
+    gaps = [one.rollout.gap_minutes if one.rollout else None for one in (before, after)]
+    if gaps[0] == 0 and gaps[1]:
+        told.append(f"a gap of about {gaps[1]:,} min in each later change, which has none now")
+    if before.tenancy.namespace != after.tenancy.namespace:
+        told.append(f"another address: namespace {before.tenancy.namespace} -> {after.tenancy.namespace}")
     return told

@@ -90,9 +90,15 @@ def rollout(
     effect = merge_effect(before, after, same_pods=same_pods)
     old, new = effect.replicas
     about = f"about {effect.minutes:,} min"
-    needs = _needed(after, effect.more, name, more=not effect.is_other_kind)
+    needs = _needed(after, effect.more, name, more=not effect.is_other_kind and effect.kind != "move")
     device = after.resources.accelerator_resource
     holds = f" The team's quota holds {quota:,} {name(device)}." if quota is not None and effect.more and device else ""
+    if effect.kind == "move":
+        places = f"namespace {name(before.tenancy.namespace)} to {name(after.tenancy.namespace)}"
+        return (
+            f"A gap of {about}, another address and another API key: the service moves from {places}. Argo CD deletes "
+            f"the old pods at once. The service {needs} there.{holds}"
+        )
     if effect.is_other_kind:
         where = "beside" if effect.kind in ("scale", "surge") else "in place of"
         needs += f" {where} the {accelerators(before, name)} that each replica holds now"

@@ -93,6 +93,7 @@ def _rollout(upgrade: Upgrade) -> str:
     more = f"{effect.more:,} more {upgrade.after.accelerator} for" if effect.more else "within"
     return {
         "nothing": "nothing restarts",
+        "move": f"a gap of {effect.minutes:,} min, and another address",
         "scale": f"{effect.replicas[0]:,} -> {effect.replicas[1]:,} replicas",
         "surge": f"no gap, {more} {effect.minutes:,} min",
         "fewer": f"{effect.fewer:,} of {effect.replicas[1]:,} fewer for {effect.minutes:,} min",

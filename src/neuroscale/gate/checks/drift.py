@@ -66,6 +66,10 @@ class History:
             self._answers[folder] = self._find(folder)
         return self._answers[folder]
 
+    def removes(self, path: str) -> bool:
+        """Whether the base branch has a file that the change's result lacks."""
+        return self._change.before.read(path) is not None and self._change.after.read(path) is None
+
     @property
     def reach(self) -> str:
         """The part of the branch that was looked through, in words."""
@@ -287,6 +291,10 @@ class _Comparison:
             read = {name: self.snapshot.read(f"{self.folder}/{name}") for name in rendered}
             actual = {name: data for name, data in read.items() if data is not None}
             faults = compare(self.folder, {name: text.encode() for name, text in rendered.items()}, actual)
+            info = f"{self.folder}/{CATALOG_INFO}"
+            if rendered[CATALOG_INFO] and self.history is not None and self.history.removes(info):
+                fix = f"Run `neuroscale render {self.folder}/{REQUEST_FILE}` and commit the file."
+                faults.append(file_finding(GATE, "edited", info, "is removed, and the service stays", fix))
         if not faults or self.history is None or (stood := self.history.stood(self.folder)) is None:
             self.findings += faults
             return
