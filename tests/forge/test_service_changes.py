@@ -144,6 +144,14 @@ def test_an_override_needs_a_reason_and_an_end_which_it_keeps_with_another_value
         "reason": reason,
         "expires": until,
     }
+    later = clone.put(dict(draft.files))
+    draft = clone.look(clone.update("overrides.max_num_seqs=10", until="2099-12-31"))
+    assert draft.description.title == "Change dev/support-chat: overrides.max_num_seqs 10 until 2099-12-31"
+    assert draft.subject is not None
+    assert ("overrides.max_num_seqs", f"10 until {until}", "10 until 2099-12-31") in change_view.rows(
+        draft.subject.report
+    )
+    clone.repository.run("reset", "--quiet", "--hard", f"{later}^")
     draft = clone.look(clone.update(removed=["overrides.max_num_seqs"]), tip)
     assert draft.files[f"{FOLDER}/request.yaml"] == (clone.repository.root / FOLDER / "request.yaml").read_text()
 
@@ -173,7 +181,11 @@ def test_the_same_answers_again_leave_mains_files_as_they_are_whatever_the_templ
         (["concurrent_users=many"], [], "concurrent_users: "),
         (["model=google/gemma-4-26B"], [], "is not a model of the catalog. Did you mean "),
         (["environment=prod"], [], "neuroscale promote dev/support-chat --to prod); when it answers"),
-        (["team=team-beta"], [], "Two steps: ask for it there (neuroscale request --interactive); when"),
+        (
+            ["team=team-beta"],
+            [],
+            "Two steps: ask for one of another name there (neuroscale request --interactive); when",
+        ),
         (["service=other"], [], "it is another service, and not a change of it"),
     ],
 )
@@ -310,7 +322,10 @@ class SmokeForge:
         return replace(PULL, number=3, state="merged")
 
     def comments(self, number: int) -> list[Comment]:
-        return [Comment(index, "smoke-bot", text) for index, text in enumerate(self._comments)]
+        who = [
+            ("me", text.removeprefix("me: ")) if text.startswith("me: ") else ("bot", text) for text in self._comments
+        ]
+        return [Comment(index, author, text) for index, (author, text) in enumerate(who)]
 
     def statuses(self, sha: str) -> list[CommitStatus]:
         return list(self._statuses)
@@ -334,6 +349,10 @@ GREEN = CommitStatus("smoke / smoke (push)", "success", "", "")
         ([smoke_comment("passed")], [replace(GREEN, context="gate / gate (pull_request_target)")], "successful run"),
         ([smoke_comment("failed")], [GREEN], "says of its smoke test: failed"),
         ([smoke_comment("passed"), smoke_comment("waiting")], [GREEN], "says of its smoke test: waiting"),
+        # The author of the pull request can write any comment.
+        (["me: " + smoke_comment("passed")], [GREEN], "only me, who opened it, says there that it passed"),
+        ([smoke_comment("failed"), "me: " + smoke_comment("passed")], [GREEN], "says of its smoke test: failed"),
+        ([smoke_comment("passed"), "me: " + smoke_comment("passed")], [GREEN], ""),
         (["It passed, believe me."], [GREEN], "has no comment of the smoke tests on it"),
     ],
 )

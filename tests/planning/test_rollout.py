@@ -196,6 +196,18 @@ OTHER: dict[str, Any] = {"vllm_args": ("--model=other",)}
             "No restart: 3 in place of 1 replica. That needs 2 more nvidia-l4 within about 14 min.",
         ),
         (running(3), running(1), "No restart: 1 in place of 3 replicas."),
+        # Kubernetes starts the pods of the growth first, and ends no old one before they are ready.
+        (
+            running(1),
+            running(8, **OTHER),
+            "No gap: each old pod answers until a new one is ready (about 28 min). The rollout needs 7 more nvidia-l4.",
+        ),
+        (
+            running(1),
+            running(3, kind="surge", **OTHER),
+            "No gap: each old pod answers until a new one is ready (about 14 min). "
+            "The rollout needs 3 more nvidia-l4 at once, and 2 of them from then on.",
+        ),
         # KServe's own strategy, with which a plan from before rolls out.
         (
             make_plan(replicas=Replicas(min=1, max=1)),

@@ -158,7 +158,7 @@ def changed(**facts: Any) -> Verdict:
     )
     asked = (
         ChangedAnswer(field="concurrent_users", before="4", after="8"),
-        ChangedAnswer(field="override of rollout", before=None, after="surge"),
+        ChangedAnswer(field="overrides.rollout", before=None, after="surge until 2027-01-31"),
     )
     service = ServiceReport(
         environment="dev", name="chat", change="changed", plan=after, plan_before=before, answers=asked, **facts
@@ -169,7 +169,7 @@ def changed(**facts: Any) -> Verdict:
 def test_the_comment_of_a_change_tells_the_answers_the_merge_the_memory_and_the_money_in_this_order() -> None:
     text = markdown(changed(quota=7))
     parts = (
-        "**Asked for** Concurrent users: `4` to `8`; `override of rollout`: not set to `surge`",
+        "**Asked for** Concurrent users: `4` to `8`; `overrides.rollout`: not set to `surge until 2027-01-31`",
         "**The merge** No gap: each old pod answers until a new one is ready (about 8 min). "
         "The rollout needs 1 more `nvidia-l4` for about 8 min. The team's quota holds 7 `nvidia.com/gpu`.",
         "█ weights 14.37",

@@ -28,7 +28,6 @@ from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError
 from neuroscale.core.printable import counted, terminal
 from neuroscale.forge.service_history import (
-    Answer,
     Change,
     changes,
     find_service,
@@ -37,6 +36,7 @@ from neuroscale.forge.service_history import (
 )
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import ServicePath
+from neuroscale.request.service_request import ChangedAnswer
 
 
 def show_history(
@@ -125,6 +125,8 @@ def _mapping(path: ServicePath, found: list[Change], missing: list[str]) -> dict
 
 
 def _as_json(value: Any) -> Any:
+    if isinstance(value, ChangedAnswer):
+        return value.model_dump()
     if isinstance(value, dict):
         return {name: _as_json(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -175,7 +177,7 @@ def _rows(change: Change) -> Iterator[tuple[str, str]]:
         yield "live", f"{_time(change.live.since)}{latest}"
 
 
-def _answer(one: Answer) -> str:
+def _answer(one: ChangedAnswer) -> str:
     return f"{one.field} {one.before or 'not set'} -> {one.after or 'not set'}"
 
 

@@ -91,6 +91,8 @@ def run_change(
 
 
 def _dry_run(service: Service, draft: Draft, *, as_json: bool) -> int:
+    from neuroscale.forge.branches import holds
+
     path = service.path
     if as_json:
         facts = {
@@ -107,6 +109,8 @@ def _dry_run(service: Service, draft: Draft, *, as_json: bool) -> int:
         return ExitStatus.PASSED
     for note in draft.notes:
         typer.echo(f"  {terminal(note, 1000)}")
+    if holds(service.main.git, service.main.base.commit, path.folder, draft.files):
+        typer.echo(f"{service.main.base.branch} {'has' if draft.files else 'lacks'} {path.folder} as wanted already.")
     there = f", on top of {service.there.pull.url}" if service.there else ""
     typer.echo(f"Dry run on {service.main.base.branch} ({service.main.base.commit[:12]}){there}: nothing was pushed.")
     return ExitStatus.PASSED

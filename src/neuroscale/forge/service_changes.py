@@ -295,7 +295,10 @@ def _refuse_another_service(request: Request, changes: FieldChanges) -> None:
         if name in changes.values and changes.values[name] != getattr(request, name):
             service = f"{request.environment}/{request.service}"
             step = "Two steps: ask for it there (neuroscale request --interactive"
-            if name == "environment":
+            if name == "team":
+                # The folder does not tell the team: with this name it would be this very service.
+                step = "Two steps: ask for one of another name there (neuroscale request --interactive"
+            elif name == "environment":
                 step += f", or neuroscale promote {service} --to {changes.values[name]}"
             told = f"is {getattr(request, name)!r}: with another {name} it is another service, and not a change of it"
             fix = f"{step}); when it answers and its callers have moved, neuroscale retire {service}."

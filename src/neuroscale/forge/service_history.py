@@ -29,22 +29,13 @@ from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE, ServicePath
 from neuroscale.repo.snapshot import GitSnapshot
 from neuroscale.report import phrases
 from neuroscale.report.markdown import MARKER
-from neuroscale.request.service_request import Request, load_request
+from neuroscale.request.service_request import ChangedAnswer, Request, changed_answers, load_request
 
 _APPLICATION = ("argoproj.io/v1alpha1", "Application")
 _LONGEST = 500  # characters of a text that a person wrote
 _HIDDEN = re.compile(r"<!--.*?-->", re.DOTALL)
 
 Kind = Literal["added", "changed", "removed"]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A field of the request before and after a change, as text; None where it is not set."""
-
-    field: str
-    before: str | None
-    after: str | None
 
 
 @dataclass(frozen=True)
@@ -95,7 +86,7 @@ class Change:
     author: str
     subject: str
     kind: Kind
-    answers: tuple[Answer, ...]
+    answers: tuple[ChangedAnswer, ...]
     plan: tuple[str, ...]
     files: tuple[str, ...]
     reasons: tuple[str, ...]
@@ -131,7 +122,7 @@ def _change(git: Git, path: ServicePath, fields: Sequence[str]) -> Change:
         author,
         " ".join(subject),
         kind,
-        () if kind == "removed" else tuple(_answers(before.request, after.request)),
+        () if kind == "removed" else changed_answers(before.request, after.request),
         tuple(_planned(path, before.plan, after.plan)),
         tuple(sorted(name for name in names if before.files.get(name) != after.files.get(name))),
         reasons,
@@ -160,22 +151,6 @@ def _side(git: Git, commit: str, path: ServicePath) -> _Side:
     except InputError:
         pass  # a file of another version: the list of files still says that it changed
     return _Side(files, request, plan)
-
-
-def _answers(before: Request | None, after: Request | None) -> Iterable[Answer]:
-    old, new = (_texts(one) for one in (before, after))
-    for field in dict.fromkeys((*old, *new)):
-        if old.get(field) != new.get(field):
-            yield Answer(field, old.get(field), new.get(field))
-
-
-def _texts(request: Request | None) -> dict[str, str]:
-    """The answers that are set, and each override with its last day."""
-    if request is None:
-        return {}
-    answers = request.model_dump(mode="json", exclude={"overrides", "schema_version"}, exclude_none=True)
-    overrides = {f"overrides.{one.field}": f"{one.value} until {one.expires}" for one in request.overrides}
-    return {**{name: str(value) for name, value in answers.items()}, **overrides}
 
 
 def _reasons(before: Request | None, after: Request) -> tuple[str, ...]:

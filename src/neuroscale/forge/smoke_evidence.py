@@ -26,18 +26,22 @@ class Tested:
 def smoke_tested(forge: Forge, main: Main, path: ServicePath) -> Tested:
     """Whether the smoke workflow passed with the service as it is on main.
 
-    Two things must hold, since anybody may write a comment: the workflow's comment on the merged pull request says that
-    the service passed, and the workflow's own status of a commit of main that has this version is a success. Raises
-    ForgeError.
+    Two things must hold, since anybody may write a comment: the workflow's comment on the merged pull request, whose
+    author is not the request's own, says that the service passed, and the workflow's own status of a commit of main
+    that has this version is a success. Raises ForgeError.
     """
     name, git = f"{path.environment}/{path.service}", main.git
     change = last_change(git, main.base.commit, path.folder)
     pull = None if change is None else forge.merged_pull(change.commit, main.base.branch)
     if change is None or pull is None:
         return Tested(False, f"{name}: its last change came by no pull request, so no smoke test is told of it.")
+    own = ""
     for comment in reversed(forge.comments(pull.number)):
         record = record_of(comment)
         if record is None or name not in record.services:
+            continue
+        if record.passed(name) and comment.author == pull.author and not comment.author.endswith("[bot]"):
+            own = f" that counts: only {pull.author}, who opened it, says there that it passed"
             continue
         if not record.passed(name):
             outcome = record.services[name][0]
@@ -45,7 +49,7 @@ def smoke_tested(forge: Forge, main: Main, path: ServicePath) -> Tested:
         by = comment.author
         break
     else:
-        return Tested(False, f"{name}: {pull.url} has no comment of the smoke tests on it.")
+        return Tested(False, f"{name}: {pull.url} has no comment of the smoke tests on it{own}.")
     between = git.text("rev-list", "--first-parent", f"{change.commit}..{main.base.commit}").split()
     for commit in [*between, change.commit][-_NEWEST:]:
         if any(map(_is_success, forge.statuses(commit))):

@@ -100,6 +100,9 @@ def merge_effect(before: Plan, after: Plan, *, same_pods: bool | None = None) ->
     most = new * each if is_other_kind else new * max(held, each) + surge * min(held, each) - old * held
     for_good = new * each - (0 if is_other_kind else old * held)
     minutes = after.rollout.minutes if after.rollout else _minutes(new, after.startup)
+    if old < new and old <= new - fewer:
+        # Kubernetes starts the pods of the growth at once, and ends no old one before they are ready.
+        minutes, fewer = _minutes(old + fewer, after.startup), 0
     return MergeEffect(
         "gap" if fewer >= new else "fewer" if fewer else "surge",
         (old, new),

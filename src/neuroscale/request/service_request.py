@@ -198,19 +198,21 @@ class ChangedAnswer(Frozen):
     after: str | None
 
 
-def changed_answers(before: Request, after: Request) -> tuple[ChangedAnswer, ...]:
-    """The answers that differ between two requests of a service, in the order of the form, and then the overrides."""
-    sides = [
-        request.model_dump(mode="json", exclude={"schema_version", "overrides"})
-        | {f"override of {one.field}": one.value for one in request.overrides}
-        for request in (before, after)
-    ]
-    old, new = ({name: str(value) for name, value in side.items()} for side in sides)
+def changed_answers(before: Request | None, after: Request | None) -> tuple[ChangedAnswer, ...]:
+    """The answers that differ between two requests of a service (None: it is not there), in the order of the form, and
+    then the overrides, each with its last day."""
+    old, new = (_texts(request) if request else {} for request in (before, after))
     return tuple(
         ChangedAnswer(field=name, before=old.get(name), after=new.get(name))
         for name in dict.fromkeys((*new, *old))
         if old.get(name) != new.get(name)
     )
+
+
+def _texts(request: Request) -> dict[str, str]:
+    answers = request.model_dump(mode="json", exclude={"schema_version", "overrides"})
+    overrides = {f"overrides.{one.field}": f"{one.value} until {one.expires}" for one in request.overrides}
+    return {name: str(value) for name, value in answers.items()} | overrides
 
 
 _FIXES = {
