@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from command_line import commands
 from examples import examples
 from neuroscale.cli.new import new_service
+from neuroscale.cli.options import write_whole
 from neuroscale.core.errors import InputError
 from neuroscale.rendering.scaffolder.form import FORM_FIELDS, REQUIRED_FIELDS
 from neuroscale.rendering.service_folder import RENDERED_FILES
@@ -134,6 +135,18 @@ def test_a_file_that_holds_no_answers_is_named(platform: Path, run: Any, content
     assert str(path) in said.err
     assert words in said.err
     assert not (platform / "manifests").exists()
+
+
+def test_a_report_goes_into_a_pipe_or_a_device_and_never_replaces_it(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_whole(pipe, "verdict")
+        assert os.read(reader, 100) == b"verdict"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
 
 
 def test_what_is_no_file_is_named(platform: Path, run: Any) -> None:

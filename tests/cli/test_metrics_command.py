@@ -23,9 +23,15 @@ from cluster_lab import run
 from command_line import Said
 from examples import examples
 from neuroscale.catalog.settings import Prometheus as Configured
+from neuroscale.cli.chosen_cluster import Where
+from neuroscale.cli.retire import last_requests
 from neuroscale.cluster.endpoint.metrics import parse
-from neuroscale.cluster.metrics.prometheus import duration, in_cluster, quoted, selector
+from neuroscale.cluster.metrics.prometheus import by_address, duration, in_cluster, quoted, selector
+from neuroscale.cluster.metrics.service_metrics import finished_requests
 from neuroscale.core.errors import InputError
+from neuroscale.repo.layout import ServicePath
+from plan_factory import make_plan
+from platform_repository import SETTINGS
 from prometheus_lab import NAMESPACE, Lab, Server, running_prometheus
 from waiting import wait_for
 
@@ -108,6 +114,17 @@ def test_what_is_shown_is_what_the_server_counted(services: Services) -> None:
     assert [pod["answers"] for pod in found["pods"]] == [True]
     assert found["newest_sample_age_seconds"] < 30
     assert found["scrape_interval_seconds"] == pytest.approx(1.0, abs=0.5)
+
+    with by_address(services.lab.url) as prometheus:
+        at = prometheus.now()
+        asked = finished_requests(prometheus, NAMESPACE, "busy", at, 3600)
+        assert asked is not None
+        assert 200 <= asked <= 300, "Prometheus adds what may have come before the first and after the last sample"
+        assert finished_requests(prometheus, NAMESPACE, "unknown", at, 3600) is None
+    where = (make_plan(), Where(), services.lab.url, ROOT)
+    told = last_requests(SETTINGS, ServicePath("dev", "busy"), *where)
+    assert re.match(r"It answered about 2\d\d requests in the last 7 days, .* in the last 24 h\. Metrics do", told)
+    assert "was not scraped, or did not run" in last_requests(SETTINGS, ServicePath("dev", "unknown"), *where)
 
     text = services.metrics("busy", "--since", "1m").out
     assert f"{NAMESPACE}/busy: its pod answers, no restart within 60 s, newest sample" in text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 
 from neuroscale.core.errors import InputError
 from neuroscale.forge.branches import BranchMovedError
-from neuroscale.forge.interface import ForgeError, PullRequest
+from neuroscale.forge.interface import Account, ForgeError, PullRequest, RepositoryInfo, RepositoryRef
 from neuroscale.forge.request_flow import Desk, Outcome, Refused
 from neuroscale.forge.request_flow import Main as MainBranch
 from neuroscale.forge.service_changes import Requested
@@ -129,3 +129,67 @@ def test_a_branch_that_moves_all_the_time_is_given_up(flow: Flow) -> None:
     with pytest.raises(ForgeError, match="keeps changing"):
         flow.run(publisher)
     assert publisher.looks == 5
+
+
+# whose pull request is open
+
+
+class Listed:
+    """A forge and its branches with these open pull requests, seen by `login`, who may push or not."""
+
+    repository = RepositoryRef("https://forge.example.com", "team", "platform")
+
+    def __init__(self, login: str, *, may_push: bool, pulls: Sequence[PullRequest]) -> None:
+        self._account = Account(login, login, login)
+        self._info = RepositoryInfo(self.repository, "main", may_push)
+        self._pulls = pulls
+
+    def account(self) -> Account:
+        return self._account
+
+    def info(self) -> RepositoryInfo:
+        return self._info
+
+    def fork(self) -> RepositoryInfo:
+        return replace(self._info, ref=replace(self.repository, owner=self._account.login))
+
+    def open_pulls(self, base_branch: str) -> list[PullRequest]:
+        return list(self._pulls)
+
+    def fetch(self, repository: RepositoryRef, branch: str) -> str:
+        return f"tip of {repository.owner}"
+
+
+def opened(number: int, author: str, owner: str, branch: str = "neuroscale/dev/chat") -> PullRequest:
+    return PullRequest(number, f"https://x/{number}", "t", "", "open", author, owner, branch, "", "main")
+
+
+@pytest.mark.parametrize(
+    ("login", "may_push", "pulls", "expected"),
+    [
+        ("me", False, [], None),
+        ("me", False, [opened(1, "her", "her", "neuroscale/dev/other")], None),
+        ("me", False, [opened(1, "me", "me")], 1),
+        ("me", False, [opened(1, "portal", "me")], 1),
+        ("me", True, [opened(1, "me", "team")], 1),
+        ("github-actions[bot]", True, [opened(1, "upgrades[bot]", "team")], 1),
+        ("me", True, [opened(1, "", "team")], 1),
+        ("me", True, [opened(1, "her", "team")], "https://x/1: asks for a change of it already, and her opened it"),
+        ("me", False, [opened(1, "me", "team")], "https://x/1: "),
+        ("me", False, [opened(1, "me", "me"), opened(2, "her", "her")], "https://x/2: "),
+        ("me", True, [opened(1, "her", "")], "and her opened it. Have it merged or closed first"),
+    ],
+)
+def test_a_pull_request_of_somebody_else_is_named_and_left_alone(
+    login: str, may_push: bool, pulls: list[PullRequest], expected: int | str | None
+) -> None:
+    listed: Any = Listed(login, may_push=may_push, pulls=pulls)
+    publisher = Publisher(listed, listed)
+    base = Base("main", "0" * 40)
+    if isinstance(expected, str):
+        with pytest.raises(InputError) as refused:
+            publisher.open_request(base, "neuroscale/dev/chat")
+        assert expected in str(refused.value)
+        return
+    there = publisher.open_request(base, "neuroscale/dev/chat")
+    assert (there and there.pull.number) == expected

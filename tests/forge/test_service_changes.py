@@ -291,6 +291,20 @@ def test_a_promotion_carries_answers_and_tells_every_difference(clone: Clone) ->
     assert clone.look(clone.promote("availability=high")).files == draft.files
 
 
+def test_a_promotion_never_changes_the_team_of_a_service_or_a_removal_that_is_open(clone: Clone) -> None:
+    clone.put(dict(clone.look(clone.promote("availability=high")).files))
+    path = clone.repository.root / "manifests/prod/support-chat/request.yaml"
+    text = path.read_text()
+    clone.put({str(path.relative_to(clone.repository.root)): text.replace("team-alpha", "team-beta")})
+    with pytest.raises(InputError, match="belongs to team-beta, and the service that is promoted to team-alpha"):
+        clone.look(clone.promote("availability=high"))
+    clone.repository.run("reset", "--quiet", "--hard", "HEAD^")
+    tip = clone.remove("manifests/prod/support-chat")
+    clone.repository.run("reset", "--quiet", "--hard", "HEAD^")
+    with pytest.raises(InputError, match=r"removes manifests/prod/support-chat\. Close it first"):
+        clone.look(clone.promote("concurrent_users=5"), tip)
+
+
 @pytest.mark.parametrize(("to", "words"), [("prd", "Did you mean 'prod'"), ("dev", "support-chat is in dev already")])
 def test_a_promotion_to_nowhere_is_refused(clone: Clone, to: str, words: str) -> None:
     with pytest.raises(InputError, match=words):

@@ -334,6 +334,7 @@ def test_an_expression_of_a_policy_that_changes_is_told_and_one_that_goes_is_wea
 WITHOUT_A_DIRECTION = {
     "schema_version",
     "organization",
+    "upgrades open_at_once",  # how many pull requests of one kind are open: the gate judges each
     *(
         f"environments * {name}"
         for name in (

@@ -17,7 +17,10 @@ _RUNNER = (
     "test_local_runner.py",
 )
 """They use a forge, too, and mostly wait for the jobs of its runner."""
-_SECOND_FORGE = ("test_forge_faults.py", "test_local_life.py", "test_prices_request.py", "test_reconcile_command.py")
+_SECOND_FORGE = (
+    *("test_forge_faults.py", "test_local_life.py", "test_prices_request.py", "test_reconcile_command.py"),
+    "test_change_commands.py",
+)
 """The other files that use a forge: the first two lanes are long enough."""
 _API_SERVER = (
     *("test_metrics_command.py", "test_endpoint_access.py", "test_platform_install.py", "test_node_agent.py"),

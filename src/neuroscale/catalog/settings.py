@@ -137,7 +137,7 @@ class Environment(Frozen):
     programs). `certainty`: how much more a sure choice may cost (null: plans take the cheapest, however sure it is).
     `typical_share`: the typical prompt and answer as a share of the longest, for requests without typical lengths.
     `node_wait_minutes`: how long a pod may wait for a node, or for room in a quota, until the change that made it
-    counts as failed.
+    counts as failed; less than the 24 hours after which a failure is no merge's fault any more.
     """
 
     cluster: Literal["local", "kind", "gke", "eks"] = "local"
@@ -156,7 +156,7 @@ class Environment(Frozen):
     node_selector: dict[str, LabelValue] = Field(default_factory=dict)
     certainty: Certainty | None = None
     typical_share: Annotated[float, Field(gt=0, le=1)] = 1.0
-    node_wait_minutes: Annotated[int, Field(ge=1, le=1440)] = NODE_WAIT_MINUTES
+    node_wait_minutes: Annotated[int, Field(ge=1, le=720)] = NODE_WAIT_MINUTES
 
     @field_validator("accelerators", "price_lists")
     @classmethod

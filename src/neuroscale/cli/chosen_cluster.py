@@ -41,21 +41,22 @@ def services_asked(service: str, environment: str, inputs: PlanningInputs) -> Qu
 
     Raises InputError if the environment is not one of the settings, or is named twice.
     """
-    named = parts_of(service) if service else ("", "")
-    if named is None:
+    named, name = (parts_of(service) or ("", "")) if service else ("", "")
+    if service and not name:
         raise InputError.at(
             "the command line", "SERVICE", f"{service!r} does not name a service", "Name it, or ENVIRONMENT/SERVICE."
         )
-    if named[0] and environment not in ("", named[0]):
-        message = f"{service!r} is not in the environment {environment!r}"
-        raise InputError.at("the command line", "SERVICE", message, "Name the environment once.")
-    environment = named[0] or environment
+    if named:
+        if environment not in ("", named):
+            message = f"{service!r} is not in the environment {environment!r}"
+            raise InputError.at("the command line", "SERVICE", message, "Name the environment once.")
+        environment = named
     if environment and environment not in inputs.settings.environments:
         message = f"{environment!r} is not an environment of the settings"
         fix = suggest(environment, inputs.settings.environments)
         raise InputError.at("the command line", "--environment", message, fix)
     namespaces = sorted({team.namespace for team in inputs.catalog.teams.values()})
-    return Question(tuple(namespaces), environment, named[1])
+    return Question(tuple(namespaces), environment, name)
 
 
 def environment_of(asked: Question, root: Path) -> str:

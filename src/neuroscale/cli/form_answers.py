@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,11 +19,8 @@ from neuroscale.core.yaml_io import dotted, read_mapping
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
 from neuroscale.rendering.scaffolder.plan_step import FORM, RefusedPlanError, request_of
 from neuroscale.repo.snapshot import FolderSnapshot
-from neuroscale.request.field_changes import IDENTITY
+from neuroscale.request.field_changes import IDENTITY, number_of
 from neuroscale.request.service_request import KnownNames, Request
-
-_WHOLE = re.compile(r"-?[0-9]{1,15}")
-_DECIMAL = re.compile(r"-?[0-9]{1,15}\.[0-9]{1,15}")
 
 
 @dataclass(frozen=True)
@@ -149,22 +145,11 @@ def _ask_one(
         text = typer.prompt(f"  {name}", type=str, default=default, show_default=bool(default), err=on_stderr).strip()
         if may_be_empty and not text:
             return None
-        answer = _typed(text, schema.get("type", ""))
+        answer = number_of(text) if schema.get("type") in ("integer", "number") else text
         problem = wrong(answer)
         if problem is None:
             return answer
         typer.echo(f"  {problem}", err=on_stderr)
-
-
-def _typed(text: str, kind: str) -> str | int | float:
-    """The answer as a number if the form asks for one and the text is one; else the text, for which a check names the
-    field.
-    """
-    if kind in ("integer", "number") and _WHOLE.fullmatch(text):
-        return int(text)
-    if kind == "number" and _DECIMAL.fullmatch(text):
-        return float(text)
-    return text
 
 
 def _problem(

@@ -124,7 +124,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _lines(path: ServicePath, branch: str, found: list[Change], limit: int, missing: list[str]) -> Iterator[str]:
-    most = f"the last {limit} changes" if len(found) == limit else counted(len(found), "change")
+    most = f"the last {counted(limit, 'change')}" if len(found) == limit else counted(len(found), "change")
     yield f"{path.environment}/{path.service}: {most} on {branch}, the newest first"
     for change in found:
         yield ""

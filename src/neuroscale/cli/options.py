@@ -32,7 +32,13 @@ class Reports:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that its name never holds a half-written one. Raises OSError, and then leaves no file."""
+    """Write a file so that its name never holds a half-written one. Raises OSError, and then leaves no file.
+
+    What is no plain file (/dev/null, /dev/stdout, a pipe) is written into and stays what it is.
+    """
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
     half = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         half.write_text(text, encoding="utf-8")

@@ -88,7 +88,7 @@ def _evidence(rest: Rest, where: Where, root: Path, reason: str) -> Callable[[Ma
 
     def evidence(main: Main, path: ServicePath) -> Sequence[str]:
         if main.base.commit not in told:
-            tested = _tested(rest, where, root, main, path)
+            tested = tested_in(rest, where, root, main, path)
             if not tested.passed and not reason:
                 raise InputError.at(
                     path.folder,
@@ -103,12 +103,11 @@ def _evidence(rest: Rest, where: Where, root: Path, reason: str) -> Callable[[Ma
     return evidence
 
 
-def _tested(rest: Rest, where: Where, root: Path, main: Main, path: ServicePath) -> Tested:
+def tested_in(rest: Rest, where: Where, root: Path, main: Main, path: ServicePath) -> Tested:
     """By what the forge has of the smoke tests, or by those that run now: in the cluster that an option names, else in
     the local platform if that runs the environment."""
     from neuroscale.cli.chosen_cluster import Where, asked_cluster
     from neuroscale.cli.smoke import Question, smoke_report
-    from neuroscale.core.errors import ExitStatus
     from neuroscale.forge.smoke_evidence import Tested, smoke_tested
     from neuroscale.smoke.results import headline
 
@@ -119,5 +118,5 @@ def _tested(rest: Rest, where: Where, root: Path, main: Main, path: ServicePath)
             return tested
     report = smoke_report(Question(path.environment, path.service, revision=main.base.commit), where, root)
     failed = next((f" {one.title}: {one.message}" for one in report.checks if one.outcome in ("failed", "error")), "")
-    passed = report.status is ExitStatus.PASSED
+    passed = report.passed and not any(one.misleads for one in report.checks)
     return Tested(passed, f"{path.environment}/{path.service}, tested now in its cluster: {headline(report)}.{failed}")

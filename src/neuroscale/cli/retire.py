@@ -23,6 +23,7 @@ from neuroscale.cli.options import (
 from neuroscale.cli.service_change import ChangedServiceArgument, DryRunOption, Forge, ReasonOption, run_change
 
 if TYPE_CHECKING:
+    from neuroscale.catalog.settings import Settings
     from neuroscale.cli.chosen_cluster import Where
     from neuroscale.forge.request_flow import Main, Version
     from neuroscale.planning.plan import Plan
@@ -99,14 +100,18 @@ def _said(
             if plan is None:
                 sentences.append("Its plan cannot be read: what it costs, and what remains of it, is not known.")
             else:
-                sentences += [_requests(main, path, plan, where, prometheus_url, root), _saves(plan), *_remains(plan)]
+                sentences += [
+                    last_requests(main.inputs.settings, path, plan, where, prometheus_url, root),
+                    _saves(plan),
+                    *_remains(plan),
+                ]
             told[main.base.commit] = sentences
         return told[main.base.commit]
 
     return said
 
 
-def _requests(main: Main, path: ServicePath, plan: Plan, where: Where, url: str, root: Path) -> str:
+def last_requests(settings: Settings, path: ServicePath, plan: Plan, where: Where, url: str, root: Path) -> str:
     """Who still called it, as far as its metrics say."""
     from neuroscale.cli.chosen_cluster import asked_cluster
     from neuroscale.cli.chosen_metrics import prometheus_of
@@ -114,7 +119,6 @@ def _requests(main: Main, path: ServicePath, plan: Plan, where: Where, url: str,
     from neuroscale.core.errors import NeuroscaleError, Problem
     from neuroscale.core.printable import terminal
 
-    settings = main.inputs.settings
     if not url:
         where = asked_cluster(where, root, path.environment)
     ambiguous = Problem("the command line", "--prometheus-url", "", "Name the Prometheus to ask.")
@@ -134,7 +138,7 @@ def _requests(main: Main, path: ServicePath, plan: Plan, where: Where, url: str,
         return f"Prometheus has no requests of it in the last {_DAYS} days: it was not scraped, or did not run."
     clients = ", ".join([plan.tenancy.namespace, *plan.surroundings.client_namespaces])
     who = f" Metrics do not say whose they are: pods of {clients} may call it." if week else ""
-    return f"It answered {week:,} requests in the last {_DAYS} days, {day or 0:,} of them in the last 24 h.{who}"
+    return f"It answered about {week:,} requests in the last {_DAYS} days, {day or 0:,} of them in the last 24 h.{who}"
 
 
 def _saves(plan: Plan) -> str:

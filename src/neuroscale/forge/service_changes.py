@@ -100,13 +100,10 @@ class Updated(Change):
         return request
 
     def draft(self, service: Service) -> Draft:
-        there = service.there
-        if service.newest is None:
-            url = there.pull.url if there else ""
-            told, fix = f"removes {service.path.folder}", "Close it first, or have it merged and restore the service."
-            raise InputError.at(url, "", told, fix)
-        request = changed(service.newest.request, self._changes, service.main.known)
-        before = service.merged or service.newest
+        before, newest = service.merged, _not_removed(service)
+        assert before is not None, "subject finds it on main"
+        assert newest is not None
+        request = changed(newest.request, self._changes, service.main.known)
         if request == before.request:
             return _as_it_is(service)
         fields = ", ".join(
@@ -206,19 +203,24 @@ class Promoted(Change):
         assert self.source is not None, "subject is called first"
         source, main = self.source, service.main
         request = self.subject(main)
-        there = service.newest or service.merged
-        own = {one.field for one in request.overrides}
-        if there is not None:
+        if (there := _not_removed(service)) is not None:
+            if there.request.team != request.team:
+                told = f"belongs to {there.request.team}, and the service that is promoted to {request.team}"
+                raise InputError.at(
+                    service.path.folder, "team", told, "Promote it under another name: request it there."
+                )
+            own = {one.field for one in request.overrides}
             kept = tuple(one for one in there.request.overrides if one.field not in own)
             request = request.model_copy(update={"overrides": (*kept, *request.overrides)})
         if service.merged is not None and service.merged.request == request:
             return _as_it_is(service)
         path = ServicePath(source.request.environment, source.request.service)
+        overridden = {one.field for one in request.overrides}
         notes = [
             f"Not carried, since it was reviewed for {path.environment} alone: the override of {one.field} with "
             f"{one.value}. To have it here too: --set {OVERRIDES}{one.field}={one.value} --reason TEXT --until DATE"
             for one in source.request.overrides
-            if one.field not in {own.field for own in request.overrides}
+            if one.field not in overridden
         ]
         name = f"{path.environment}/{path.service}"
         title = "" if service.merged is None else f"Change {request.environment}/{request.service}: as {name}"
@@ -254,6 +256,14 @@ def _as_it_is(service: Service) -> Draft:
     """What main has of the service: nothing is to be done."""
     files = folder_files(service.main.git, service.main.base.commit, service.path.folder)
     return Draft(files, "", Description("", "", ()))
+
+
+def _not_removed(service: Service) -> Version | None:
+    """The newest version of a service; None for a new one. Raises InputError if its open pull request removes it."""
+    if service.newest is None and service.merged is not None and service.there is not None:
+        told, fix = f"removes {service.path.folder}", "Close it first, or have it merged and restore the service."
+        raise InputError.at(service.there.pull.url, "", told, fix)
+    return service.newest
 
 
 def _version(git: Git, commit: str, path: ServicePath, where: str) -> Version:

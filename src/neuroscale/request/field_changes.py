@@ -119,8 +119,11 @@ def _unknown(name: str, option: str) -> Problem | None:
 
 
 def _typed(name: str, text: str) -> str | int | float:
-    if name in _TEXTS:
-        return text
+    return text if name in _TEXTS else number_of(text)
+
+
+def number_of(text: str) -> str | int | float:
+    """The number that a text is; else the text, for which a check names the field."""
     if _WHOLE.fullmatch(text):
         return int(text)
     return float(text) if _DECIMAL.fullmatch(text) else text

@@ -165,7 +165,8 @@ def namespaces(prometheus: Prometheus, service: str, at: float, since: float) ->
 
 
 def finished_requests(prometheus: Prometheus, namespace: str, service: str, at: float, since: float) -> int | None:
-    """How many requests a service's servers finished in the `since` seconds before `at`; None if none was scraped."""
+    """About how many requests a service's servers finished in the `since` seconds before `at`: Prometheus extrapolates.
+    None if none was scraped."""
     series = selector(FINISHED, {"job": JOB, "namespace": namespace, "service": service}, since)
     found = prometheus.scalar(f"sum(increase({series}))", at)
     return None if found is None else round(found)

@@ -1,0 +1,48 @@
+"""What `neuroscale promote` takes as a proof that a service works where it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from neuroscale.cli import promote, smoke
+from neuroscale.cli.chosen_cluster import Where
+from neuroscale.forge.request_flow import Main
+from neuroscale.forge.rest import Forge
+from neuroscale.forge.service_pull_request import Base
+from neuroscale.repo.layout import ServicePath
+from neuroscale.smoke.results import Outcome, Report, Result, Version
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "version", "passed"),
+    [
+        (["passed"], "new", True),
+        (["passed"], "old", False),
+        (["passed", "failed"], "new", False),
+        (["passed", "error"], "new", False),
+        ([], "", False),
+    ],
+)
+def test_in_a_named_cluster_its_smoke_tests_run_at_mains_commit_and_all_must_pass(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, outcomes: list[Outcome], version: Version, passed: bool
+) -> None:
+    asked: list[tuple[smoke.Question, Where]] = []
+
+    def report(question: smoke.Question, where: Where, repository: Path | None) -> Report:
+        asked.append((question, where))
+        checks = tuple(
+            Result("chat", "answers", "It answers", one, 1.0, "no answer", version=version) for one in outcomes
+        )
+        return Report("dev", "a" * 40, "2026-11-28T12:00:00Z", 9.0, checks)
+
+    monkeypatch.setattr(smoke, "smoke_report", report)
+    main = Main(None, Base("main", "a" * 40), None)  # type: ignore[arg-type]
+    where = Where(context="dev")
+    tested = promote.tested_in(cast("Forge", None), where, tmp_path, main, ServicePath("dev", "chat"))
+    assert asked == [(smoke.Question("dev", "chat", revision="a" * 40), where)]
+    assert tested.passed is passed
+    assert tested.sentence.startswith("dev/chat, tested now in its cluster: The smoke tests ")
+    assert ("It answers: no answer" in tested.sentence) is (len(outcomes) > 1)
