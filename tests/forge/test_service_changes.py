@@ -240,6 +240,12 @@ def test_a_retired_service_comes_back_to_the_byte_and_retiring_it_again_is_nothi
     draft = clone.look(retire)
     assert draft.files == {}
     assert draft.message == "Retire dev/support-chat\n\nIt saves much."
+    changed = clone.put(dict(clone.look(clone.update("concurrent_users=6")).files))
+    clone.repository.run("reset", "--quiet", "--hard", "HEAD^")
+    assert draft.notes == ()
+    assert clone.look(retire, changed).notes == (
+        f"{PULL.url} asked for a change of it, which is dropped: it removes it now.",
+    )
     tip = clone.remove()
     assert clone.look(retire).files == {}
     draft = clone.look(Restored(clone.named(), anew=False, reason="It was needed."))

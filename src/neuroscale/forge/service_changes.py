@@ -132,7 +132,10 @@ class Retired(Change):
         said = self._said(service.main, service.path, service.merged) if service.merged else ()
         asks_for = f"the removal of the service {code(name, 120)}"
         text = Description(title, asks_for, (description.listed(said),), service.branch)
-        return Draft({}, "\n\n".join([title, *said]), text)
+        notes = []
+        if service.there is not None and service.newest not in (None, service.merged):
+            notes.append(f"{service.there.pull.url} asked for a change of it, which is dropped: it removes it now.")
+        return Draft({}, "\n\n".join([title, *said]), text, notes=tuple(notes))
 
 
 class Restored(Change):
