@@ -263,6 +263,27 @@ def test_an_open_removal_is_not_changed_by_an_update(clone: Clone) -> None:
         clone.look(clone.update("concurrent_users=6"), tip)
 
 
+def test_an_update_builds_on_no_pull_request_that_would_undo_what_main_changed_since(clone: Clone) -> None:
+    began = clone.head
+    theirs = clone.put(dict(clone.look(clone.update("longest_prompt_tokens=1024")).files))
+    clone.repository.run("checkout", "-q", "--detach", began)
+    ours = clone.put(dict(clone.look(clone.update("concurrent_users=8")).files))
+    with pytest.raises(InputError, match="which main changed since it began"):
+        clone.look(clone.update("p95_ttft_seconds=3"), theirs)
+    # A branch that main has merged says nothing of its own.
+    assert request_in(clone.look(clone.update("p95_ttft_seconds=3"), began))["concurrent_users"] == 8
+    assert clone.head == ours
+
+
+def test_a_folder_that_holds_a_link_does_not_come_back_as_text(clone: Clone) -> None:
+    (clone.repository.root / FOLDER / "inferenceservice.yaml").unlink()
+    (clone.repository.root / FOLDER / "inferenceservice.yaml").symlink_to("request.yaml")
+    clone.repository.commit({}, "Link it")
+    clone.remove()
+    with pytest.raises(InputError, match="no plain file but of kind symlink"):
+        clone.look(Restored(clone.named("dev/support-chat"), anew=False, reason=""))
+
+
 def test_the_commit_that_removed_a_service_is_found_behind_a_merge(clone: Clone) -> None:
     clone.repository.run("switch", "--quiet", "--create", "retire")
     clone.remove()

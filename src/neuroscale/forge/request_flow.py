@@ -17,7 +17,7 @@ from neuroscale.core.printable import markdown_code as code
 from neuroscale.core.printable import terminal
 from neuroscale.core.yaml_io import decode
 from neuroscale.forge import description
-from neuroscale.forge.branches import check_branch_name, holds
+from neuroscale.forge.branches import check_branch_name, holds, is_ancestor
 from neuroscale.forge.description import Description, Subject
 from neuroscale.forge.interface import PullRequest
 from neuroscale.forge.service_pull_request import (
@@ -83,6 +83,7 @@ class Service:
     merged: Version | None
     newest: Version | None
     there: OpenRequest | None
+    moved: bool = False  # main changed it since its open pull request began
 
 
 @dataclass(frozen=True)
@@ -159,10 +160,14 @@ class Desk:
         there = self.publisher.open_request(main.base, branch, pulls)
         path = ServicePath(subject.environment, subject.service)
         merged = newest = version_at(self.git, main.base.commit, path, main.base.branch)
-        if there is not None and there.tip != main.base.commit:
+        moved = False
+        # A branch that main holds already says nothing that main has not changed since.
+        if there is not None and not is_ancestor(self.git, there.tip, main.base.commit):
             newest = version_at(self.git, there.tip, path, there.pull.head_branch)
+            began = self.git.run("merge-base", there.tip, main.base.commit, check=False).stdout.decode().strip()
+            moved = self.git.tree(began, path.folder) != self.git.tree(main.base.commit, path.folder)
         self._warn_of_old_clone(main, path.folder)
-        return Service(main, path, branch, merged, newest, there)
+        return Service(main, path, branch, merged, newest, there, moved)
 
     def _warn_of_old_clone(self, main: Main, folder: str) -> None:
         if folder not in self._told and self.git.tree("HEAD", folder) != self.git.tree(main.base.commit, folder):

@@ -100,7 +100,7 @@ class Updated(Change):
         return request
 
     def draft(self, service: Service) -> Draft:
-        before, newest = service.merged, _not_removed(service)
+        before, newest = service.merged, _to_build_on(service)
         assert before is not None, "subject finds it on main"
         assert newest is not None
         request = changed(newest.request, self._changes, service.main.known)
@@ -206,7 +206,7 @@ class Promoted(Change):
         assert self.source is not None, "subject is called first"
         source, main = self.source, service.main
         request = self.subject(main)
-        if (there := _not_removed(service)) is not None:
+        if (there := _to_build_on(service)) is not None:
             if there.request.team != request.team:
                 told = f"belongs to {there.request.team}, and the service that is promoted to {request.team}"
                 raise InputError.at(
@@ -250,9 +250,13 @@ def compared(source: Version, request: Request, plan: Plan) -> ServiceReport:
 
 
 def folder_files(git: Git, commit: str, folder: str) -> dict[str, str]:
-    """The text of every file of a folder at a commit, by path in the repository. Raises InputError for other files."""
+    """The text of every file of a folder at a commit, by path in the repository. Raises InputError for anything but
+    plain files of text."""
     snapshot = GitSnapshot(git, commit)
-    return {entry.path: decode(snapshot.read(entry.path) or b"", entry.path) for entry in snapshot.entries(folder)}
+    entries = snapshot.entries(folder)
+    if other := next((entry for entry in entries if entry.kind != "file"), None):
+        raise InputError.at(other.path, "", f"is no plain file but of kind {other.kind}", "Replace it by a plain file.")
+    return {entry.path: decode(snapshot.read(entry.path) or b"", entry.path) for entry in entries}
 
 
 def _as_it_is(service: Service) -> Draft:
@@ -261,8 +265,14 @@ def _as_it_is(service: Service) -> Draft:
     return Draft(files, "", Description("", "", ()))
 
 
-def _not_removed(service: Service) -> Version | None:
-    """The newest version of a service; None for a new one. Raises InputError if its open pull request removes it."""
+def _to_build_on(service: Service) -> Version | None:
+    """The newest version of a service; None for a new one. Raises InputError if its open pull request removes it, or
+    does not know main's own changes of it, which that version would undo."""
+    if service.moved and service.there is not None:
+        told = f"is open for {service.path.folder}, which {service.main.base.branch} changed since it began"
+        raise InputError.at(
+            service.there.pull.url, "", told, "Bring its branch up to date, merge it, or close it first."
+        )
     if service.newest is None and service.merged is not None and service.there is not None:
         told, fix = f"removes {service.path.folder}", "Close it first, or have it merged and restore the service."
         raise InputError.at(service.there.pull.url, "", told, fix)
