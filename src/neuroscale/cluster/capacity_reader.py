@@ -18,9 +18,9 @@ from neuroscale.planning.plan import Plan
 from neuroscale.planning.rollout import strategy
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.service_folder import render
+from neuroscale.repo.layout import SERVICE_FILE
 from neuroscale.request.service_request import Request
 
-_MANIFEST = "inferenceservice.yaml"
 _DENIED = (401, 403)
 
 
@@ -29,14 +29,14 @@ def demand(plan: Plan, rendered: Mapping[str, str], runtimes: Iterable[Object] =
 
     Raises InputError if KServe would not accept the files.
     """
-    found = read_mapping(rendered[_MANIFEST], _MANIFEST).value
+    found = read_mapping(rendered[SERVICE_FILE], SERVICE_FILE).value
     if not part(found, "spec", "predictor", "model"):
-        raise InputError.at(_MANIFEST, "spec.predictor.model", "is missing", "Correct the template's skeleton.")
+        raise InputError.at(SERVICE_FILE, "spec.predictor.model", "is missing", "Correct the template's skeleton.")
     (read_object,) = pods_of_objects([found], runtimes)
     pods = read_object.found[0]
     if isinstance(pods, UnknownPods) or pods.bounds is None:
         why = pods.reason if isinstance(pods, UnknownPods) else pods.passing
-        raise InputError.at(_MANIFEST, "spec", f"defines no pods: {why}", "Correct the template's skeleton.")
+        raise InputError.at(SERVICE_FILE, "spec", f"defines no pods: {why}", "Correct the template's skeleton.")
     ((pod, _),) = pods.specs
     surge, _ = strategy(plan)
     return Demand(plan.service, plan.tenancy.namespace, dict(pod), (pods.bounds.fewest, pods.bounds.most), surge)

@@ -54,6 +54,18 @@ def _same(wanted: Any, actual: Any, path: str) -> bool:
         return False
 
 
+def served_model_name(arguments: Any) -> str:
+    """The name by which a server's requests name its model, by the `args` of its container; empty if they set none.
+    vLLM takes the last one."""
+    words = [str(word) for word in arguments] if isinstance(arguments, list) else []
+    name = ""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        flag, equals, value = word.partition("=")
+        if flag == "--served-model-name":
+            name = value if equals else following
+    return name
+
+
 def moment(text: Any) -> datetime | None:
     """A time of the API (`2026-01-31T12:00:00Z`); None for any other value."""
     try:

@@ -8,15 +8,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from neuroscale.cluster.object_fields import differences, name_of, sentence
+from neuroscale.cluster.object_fields import differences, name_of, sentence, served_model_name
 from neuroscale.cluster.pod_state import last_warnings
 from neuroscale.cluster.running_verdict import Running, last_failure
 from neuroscale.cluster.service_status import Application, Judged, Observed, ServiceStatus
 from neuroscale.core.printable import first_of
 from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Object
-
-_SERVED_NAME = "--served-model-name="
 
 
 def judge_service(observed: Observed, now: datetime) -> ServiceStatus:
@@ -48,7 +46,7 @@ class _Judge:
             next=judged.next,
             url=str(part(self.service, "status").get("url") or ""),
             address=str(part(self.service, "status", "address").get("url") or ""),
-            model=_model_name(part(self.service, "spec", "predictor", "model").get("args")),
+            model=served_model_name(part(self.service, "spec", "predictor", "model").get("args")),
             application=self._application(),
             generation=generation if isinstance(generation, int) else None,
             replicas_needed=self.runs.needed if self.service else 0,
@@ -215,12 +213,6 @@ def _trouble(application: Object) -> str:
     if operation.get("phase") in ("Failed", "Error", "Running"):
         told.append(sentence(f"its synchronisation is {operation['phase']}", operation.get("message")))
     return "; ".join(told)
-
-
-def _model_name(arguments: Any) -> str:
-    """The name that the server gives its model; empty if its arguments do not set one."""
-    given = [str(one) for one in arguments] if isinstance(arguments, list) else []
-    return next((one.removeprefix(_SERVED_NAME) for one in reversed(given) if one.startswith(_SERVED_NAME)), "")
 
 
 def _short(revision: Any) -> str:

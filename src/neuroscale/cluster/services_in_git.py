@@ -12,10 +12,8 @@ from neuroscale.core.errors import InputError
 from neuroscale.core.yaml_io import decode, read_mapping
 from neuroscale.kube.client import Object
 from neuroscale.repo.git import Git, GitError, fetch_origin
-from neuroscale.repo.layout import MANIFESTS, REQUEST_FILE, ServicePath
+from neuroscale.repo.layout import MANIFESTS, REQUEST_FILE, SERVICE_FILE, ServicePath
 from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, Snapshot
-
-_MANIFEST = "inferenceservice.yaml"
 
 
 class Clone:
@@ -83,7 +81,7 @@ class Clone:
 
         None if it does not exist there, or cannot be read.
         """
-        path = f"{service.folder}/{_MANIFEST}"
+        path = f"{service.folder}/{SERVICE_FILE}"
         data = (GitSnapshot(self._git, revision) if revision else self._snapshot).read(path)
         try:
             found: Any = None if data is None else read_mapping(decode(data, path), path).value

@@ -19,9 +19,9 @@ from neuroscale.planning.planner import plan, request_digest
 from neuroscale.planning.rejected_choices import not_chosen
 from neuroscale.planning.rollout import accelerator_quota
 from neuroscale.rendering.scaffolder.plan_step import FORM
-from neuroscale.rendering.service_folder import SERVICE_FILE, pull_request_of, same_pods
+from neuroscale.rendering.service_folder import pull_request_of, same_pods
 from neuroscale.repo.git import Git
-from neuroscale.repo.layout import REQUEST_FILE, ServicePath
+from neuroscale.repo.layout import REQUEST_FILE, SERVICE_FILE, ServicePath
 from neuroscale.repo.services import find_service, removed_services, services_of
 from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot
 from neuroscale.report import change_view

@@ -24,7 +24,7 @@ from neuroscale.gate.merged_change import Change, read_change, texts_of, touches
 from neuroscale.gate.verdict import Alterations, Check, Finding, Outcome, ServiceReport, Severity, Verdict, exit_status
 from neuroscale.manifests.objects import Manifest
 from neuroscale.planning.plan import Plan, read_plan
-from neuroscale.repo.layout import CATALOG, POLICIES, REQUEST_FILE, RUNTIMES
+from neuroscale.repo.layout import CATALOG, POLICIES, REQUEST_FILE, RUNTIMES, SERVICE_FILE
 from neuroscale.repo.snapshot import read_file
 from neuroscale.request.service_request import ChangedAnswer, changed_answers, load_request
 
@@ -122,7 +122,7 @@ def _report(run: Run, service: ServiceFolder) -> ServiceReport:
     """What a change does to a service; what the base has of it, and is not readable, is left out."""
     # Imported late: Kyverno begins its work before planning is imported.
     from neuroscale.planning.rollout import accelerator_quota
-    from neuroscale.rendering.service_folder import SERVICE_FILE, same_pods
+    from neuroscale.rendering.service_folder import same_pods
 
     folder, change = service.path.folder, run.change
     made = run.plans.get(folder)

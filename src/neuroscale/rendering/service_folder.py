@@ -18,7 +18,7 @@ from neuroscale.planning.plan import Plan
 from neuroscale.rendering.scaffolder import interpreter, plan_step
 from neuroscale.rendering.scaffolder.interpreter import RenderedPullRequest
 from neuroscale.rendering.scaffolder.template import Template
-from neuroscale.repo.layout import CATALOG_INFO, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, ServicePath
+from neuroscale.repo.layout import CATALOG_INFO, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, SERVICE_FILE, ServicePath
 from neuroscale.request.service_request import Request
 
 RENDERED_FILES = (REQUEST_FILE, PLAN_FILE, *RENDERED_KINDS, CATALOG_INFO)
@@ -58,7 +58,6 @@ def pull_request_of(
     return replace(pull, files={path: pull.files[path] for path in wanted if path in pull.files})
 
 
-SERVICE_FILE = next(name for name, kind in RENDERED_KINDS.items() if kind == "InferenceService")
 _NOT_OF_PODS = ("minReplicas", "maxReplicas", "deploymentStrategy")
 
 

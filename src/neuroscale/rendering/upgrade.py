@@ -11,8 +11,8 @@ from neuroscale.core.yaml_io import decode
 from neuroscale.planning.plan import Plan, read_plan
 from neuroscale.planning.planner import plan, request_digest, settings_key
 from neuroscale.rendering.planning_inputs import PlanningInputs
-from neuroscale.rendering.service_folder import SERVICE_FILE, render, same_pods
-from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE, ServicePath
+from neuroscale.rendering.service_folder import render, same_pods
+from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE, SERVICE_FILE, ServicePath
 from neuroscale.repo.snapshot import Snapshot
 from neuroscale.request.service_request import KnownNames, Request, check_request, load_request
 

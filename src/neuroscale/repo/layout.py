@@ -91,12 +91,13 @@ change every week: they are not protected there, and the top of the verdict name
 
 REQUEST_FILE = "request.yaml"
 PLAN_FILE = "plan.yaml"
+SERVICE_FILE = "inferenceservice.yaml"
 CATALOG_INFO = "catalog-info.yaml"
 """What Backstage's catalog reads of a service: no Kubernetes object, and never applied. Folders from before this file
 existed do without it."""
 # The files of a service that reach the cluster, and the one kind that each may hold.
 RENDERED_KINDS = {
-    "inferenceservice.yaml": "InferenceService",
+    SERVICE_FILE: "InferenceService",
     "networkpolicy.yaml": "NetworkPolicy",
     "poddisruptionbudget.yaml": "PodDisruptionBudget",
 }

@@ -11,6 +11,7 @@ from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import load_settings
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.errors import EndpointError
+from neuroscale.cluster.object_fields import served_model_name
 from neuroscale.cluster.service_status_reader import Question, Reader, ServiceStatuses
 from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.errors import InputError, NeuroscaleError, Problem
@@ -20,12 +21,10 @@ from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedErro
 from neuroscale.planning.plan import Plan, load_plan
 from neuroscale.policies.policy_set import PolicySet, load_policy_set
 from neuroscale.repo.git import Git, fetch_origin
-from neuroscale.repo.layout import MANIFESTS, PLAN_FILE, REQUEST_FILE, ServicePath
+from neuroscale.repo.layout import MANIFESTS, PLAN_FILE, REQUEST_FILE, SERVICE_FILE, ServicePath
 from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, read_text
 from neuroscale.request.service_request import Request, load_request
 from neuroscale.smoke.results import Version
-
-MANIFEST = "inferenceservice.yaml"
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,7 @@ class Service:
     @property
     def model(self) -> str:
         """The name that requests use."""
-        flag = "--served-model-name="
-        return next((one.removeprefix(flag) for one in self.arguments if one.startswith(flag)), self.plan.model)
+        return served_model_name(self.arguments) or self.plan.model
 
 
 @dataclass(frozen=True)
@@ -118,9 +116,9 @@ def load_target(root: Path, environment: str, revision: str, service: str = "", 
 def _service(snapshot: GitSnapshot, path: ServicePath) -> Service:
     texts = {
         name: (file := f"{path.folder}/{name}", read_text(snapshot, file))
-        for name in (REQUEST_FILE, PLAN_FILE, MANIFEST)
+        for name in (REQUEST_FILE, PLAN_FILE, SERVICE_FILE)
     }
-    file, text = texts[MANIFEST]
+    file, text = texts[SERVICE_FILE]
     wanted = read_mapping(text, file).value
     metadata = wanted.get("metadata")
     if not isinstance(metadata, dict) or (wanted.get("kind"), metadata.get("name")) != (

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
 from neuroscale.cluster.command_lines import command_lines
 from neuroscale.cluster.endpoint import chat, key
@@ -14,6 +13,7 @@ from neuroscale.cluster.endpoint.connection import Endpoint, client
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.cluster.endpoint.forward import port_forward
 from neuroscale.cluster.endpoint.routes import DIRECT, Routes
+from neuroscale.cluster.object_fields import served_model_name
 from neuroscale.cluster.pod_state import SERVER, PodState, is_ending, look
 from neuroscale.core.errors import InputError
 from neuroscale.core.secret_text import SecretText
@@ -27,7 +27,6 @@ PORT = 8080
 """The port on which vLLM listens, by the template."""
 
 _SERVICE_KIND = ("serving.kserve.io/v1beta1", "InferenceService")
-_NAME_FLAG = "--served-model-name"
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,7 @@ def _of_service(cluster: Cluster, namespace: str, service: str) -> tuple[str, ke
         raise EndpointError(
             f"There is no InferenceService {service} in the namespace {namespace}. See: {_status(cluster, service)}"
         )
-    return _model(part(found, "spec", "predictor", "model")), key.reference(found)
+    return served_model_name(part(found, "spec", "predictor", "model").get("args")), key.reference(found)
 
 
 def _status(cluster: Cluster, service: str) -> str:
@@ -158,14 +157,6 @@ def _ready(pod: Object) -> ReadyPod:
     server = next((one for one in containers if one.get("name") == SERVER), containers[0] if containers else {})
     ports = [one.get("containerPort") for one in items(server, "ports")]
     port = next((one for one in ports if isinstance(one, int)), PORT)
-    return ReadyPod(str(part(pod, "metadata").get("name")), port, _model(server), key.reference(pod))
-
-
-def _model(container: dict[str, Any]) -> str:
-    given = container.get("args")
-    arguments = [str(one) for one in given] if isinstance(given, list) else []
-    for index, argument in enumerate(arguments):
-        name, equals, value = argument.partition("=")
-        if name == _NAME_FLAG:
-            return value if equals else next(iter(arguments[index + 1 :]), "")
-    return ""
+    return ReadyPod(
+        str(part(pod, "metadata").get("name")), port, served_model_name(server.get("args")), key.reference(pod)
+    )

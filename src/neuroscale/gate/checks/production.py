@@ -34,7 +34,7 @@ from neuroscale.manifests.pod_sets import Object, PodSet, UnknownPods, labels_of
 from neuroscale.manifests.pods_of_objects import pods_of_objects
 from neuroscale.manifests.serving_runtimes import KSERVE, runtimes_below
 from neuroscale.rendering.platform.files import RUNTIMES_FOLDER as RUNTIME_FOLDER
-from neuroscale.repo.layout import MANIFESTS, RENDERED_KINDS, REQUEST_FILE, ServicePath
+from neuroscale.repo.layout import MANIFESTS, REQUEST_FILE, SERVICE_FILE, ServicePath
 from neuroscale.repo.snapshot import read_file
 from neuroscale.request.service_request import fault_of, load_request
 
@@ -103,7 +103,6 @@ _REMOVAL_FIX = (
     "Make sure that nobody calls them any more. One service of several, in a change of its own, may always retire."
 )
 _NAMED = 3
-_SERVICE_FILE = next(name for name, kind in RENDERED_KINDS.items() if kind == "InferenceService")
 _DIGEST_FIX = "Enter the digest of the runtime's image in platform/catalog/runtimes/, then run `neuroscale replan`."
 
 
@@ -191,7 +190,7 @@ def removals(names: Sequence[str], environment: str, stay: int) -> list[str]:
 
 def _manifests_before(run: Run, service: ServicePath) -> list[Manifest]:
     """The objects of a removed service, as the base has them; none if they cannot be read."""
-    path = f"{service.folder}/{_SERVICE_FILE}"
+    path = f"{service.folder}/{SERVICE_FILE}"
     with suppress(InputError):
         if (data := run.judge.snapshot.read(path)) is not None:
             return read_manifests(data, path, service)
