@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from neuroscale.cluster.command_lines import CommandLines
-from neuroscale.cluster.object_fields import condition, differences
+from neuroscale.cluster.object_fields import condition, differences, served_model_name
 from neuroscale.cluster.service_verdict import judge_service
 from neuroscale.core.validation import part
 from printed_lines import check_lines
@@ -761,3 +761,18 @@ def test_containing_ignores_what_is_more_and_finds_what_is_less() -> None:
     assert differences(actual, wanted) == ["b[y]", "b[x]", "d"]
     assert differences({"a": True}, {"a": 1}) == ["a"]
     assert (NAMESPACE, NAME) == ("team-alpha", "support-chat")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["--served-model-name=a"], "a"),
+        (["--served-model-name", "a", "--port=1"], "a"),
+        (["--served-model-name=a", "--served-model-name", "b"], "b"),
+        (["--served-model-name"], ""),
+        ([], ""),
+        (None, ""),
+    ],
+)
+def test_the_name_of_a_served_model_is_the_one_that_vllm_takes(arguments: list[str] | None, name: str) -> None:
+    assert served_model_name(arguments) == name

@@ -59,7 +59,7 @@ def served_model_name(arguments: Any) -> str:
     vLLM takes the last one."""
     words = [str(word) for word in arguments] if isinstance(arguments, list) else []
     name = ""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         flag, equals, value = word.partition("=")
         if flag == "--served-model-name":
             name = value if equals else following
