@@ -211,6 +211,8 @@ def test_a_service_that_main_lacks_is_named_with_those_near_it_and_a_clone_is_to
         InputError, match=r"'suport-chat' is not a service of main on the forge\. Did you mean 'support-"
     ):
         clone.look(Updated(clone.named("suport-chat"), FieldChanges({"concurrent_users": 5})))
+    with pytest.raises(InputError, match="'suport-chat' is not a service of main on the forge, nor was it one"):
+        clone.look(Restored(clone.named("suport-chat"), anew=False, reason=""))
     main = clone.desk()
     clone.put({f"{FOLDER}/request.yaml": "changed: here\n"})
     main.look(clone.update("concurrent_users=6"))

@@ -195,7 +195,7 @@ def test_keys_in_the_file_are_used_and_left_nowhere(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("user", "context", "text", "said"),
     [
-        ({"token": "abc"}, "elsewhere", None, "elsewhere"),
+        ({"token": "abc"}, "elsewhere", None, "cannot be used: there is no context 'elsewhere'"),
         ({}, None, "", "empty"),
         ({}, None, "contexts: [", "cannot be used"),
         ({"client-certificate": "absent", "client-key": "absent"}, None, None, "absent"),

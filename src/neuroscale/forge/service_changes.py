@@ -66,13 +66,14 @@ class Named:
     text: str
     root: Path
 
-    def on(self, main: Main, removed: Collection[ServicePath] = ()) -> ServicePath:
+    def on(self, main: Main, removed: Collection[ServicePath] | None = None) -> ServicePath:
         """The service of main, or one of those `removed` from it. Raises InputError if there is none."""
         services = services_of(main.snapshot)
         where = f"{main.base.branch} on the forge"
         more = "While its first pull request is open, neuroscale request changes that."
+        past = "" if removed is None else ", nor was it one"
         try:
-            return find_service(self.text, (*services, *removed), self.root, where, more)
+            return find_service(self.text, (*services, *(removed or ())), self.root, where + past, more)
         except InputError as error:
             try:
                 find_service(self.text, services_of(FolderSnapshot(self.root)), self.root)

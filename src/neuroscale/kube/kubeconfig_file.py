@@ -50,10 +50,12 @@ def connect(path: Path | None, context: str | None, timeout: float, limits: http
     try:
         return _connect([Path(file).expanduser() for file in files if file], context, timeout, limits)
     except Exception as error:  # whatever a broken file, certificate, address or credential plugin raises
+        # A ValueError here has words of its own, and the name of its kind says nothing.
+        kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
         problem = Problem(
             where,
             f"context {context}" if context else "current-context",
-            f"cannot be used: {type(error).__name__}: {error}",
+            f"cannot be used: {kind}{error}",
             "Try `kubectl --context NAME get namespaces` with the same file and context.",
         )
         raise InputError(problem) from error
