@@ -58,9 +58,9 @@ def rotate(
     and only when it starts. So no second key could spare a service of one pod its start.
 
     Raises InputError (no Secret, or one that another controller owns; no right to evict; a pod that no node takes
-    beside one that answers; an outage that nobody asked for) and EndpointError (a PodDisruptionBudget forbids it) before
-    anything is changed; later EndpointError for a pod that is not replaced in time, or that still takes the earlier key.
-    Raises KubernetesError.
+    beside one that answers; an outage that nobody asked for) and EndpointError (a PodDisruptionBudget forbids it)
+    before anything is changed; later EndpointError for a pod that is not replaced in time, or that still takes the
+    earlier key. Raises KubernetesError.
     """
     name = secret_name(service)
     secret = key.get(cluster, namespace, name)
