@@ -97,9 +97,6 @@ def test_a_retired_services_history_names_who_what_why_and_what_was_checked(
     first = merged(project, files(), "Serve it", f"{GENERATED}\nFor the support desk.")
     project.tell(Seen(passing(PATH.service)))
     second = merged(project, files(concurrent_users=16, overrides=(override(),)), "Serve more")
-    # The next change of a service comes from the same branch: its head is not the one that was judged for the first.
-    branches = Branches(project.clone.git, Access(project.repository.clone_url, project.server.owner))
-    branches.push(project.repository, first.head_branch, second.head_sha, first.head_sha)
     gone = dict.fromkeys(files())
     project.clone.commit({**gone})
     project.push()
