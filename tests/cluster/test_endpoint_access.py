@@ -370,6 +370,16 @@ def test_an_outage_happens_only_when_it_is_asked_for(lab: Pods, cluster: Cluster
     assert key.read(cluster, lab.namespace, lab.service) == before
 
 
+def test_no_pod_is_replaced_while_another_waits_for_room(lab: Pods, cluster: Cluster) -> None:
+    before = key.ensure(cluster, lab.namespace, lab.service).key
+    lab.add("a")
+    lab.add_waiting("b")
+    with pytest.raises(InputError, match=r"(?s)the pod b.*waits for a node.*Nothing was changed"):
+        rotate(cluster, lab.namespace, lab.service, quiet, seconds=2, with_outage=True)
+    assert lab.names() == {"a", "b"}
+    assert key.read(cluster, lab.namespace, lab.service) == before
+
+
 def test_a_pod_that_takes_the_earlier_key_still_is_found(
     lab: Pods, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

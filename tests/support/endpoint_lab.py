@@ -25,7 +25,7 @@ import yaml
 from api_server import ApiServer
 from neuroscale.core import tool_cache
 from neuroscale.kube.apply import apply_all
-from neuroscale.kube.client import Cluster, Object
+from neuroscale.kube.client import Cluster, Identity, Object
 from waiting import wait_for
 
 NODE = "endpoint-lab"
@@ -109,6 +109,17 @@ class Pods:
         threading.Thread(target=model.serve_forever, daemon=True).start()
         self.models[name] = model
         self.put_forward(name, model.server_port)
+        self._put_pod(name, NODE)
+        wait_for(lambda: self.is_ready(name), what=f"{name} is ready")
+
+    def add_waiting(self, name: str) -> None:
+        """Add a pod that no node takes."""
+        self._put_pod(name)
+        refused = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}
+        pod = Identity("v1", "Pod", self.namespace, name)
+        self.cluster.merge(pod, {"status": {"conditions": [refused]}}, subresource="status")
+
+    def _put_pod(self, name: str, node: str = "") -> None:
         self.cluster.apply(
             {
                 "apiVersion": "v1",
@@ -119,7 +130,7 @@ class Pods:
                     "labels": {"serving.kserve.io/inferenceservice": self.service},
                 },
                 "spec": {
-                    "nodeName": NODE,
+                    **({"nodeName": node} if node else {}),
                     "terminationGracePeriodSeconds": 1,
                     "containers": [
                         {
@@ -133,7 +144,6 @@ class Pods:
                 },
             }
         )
-        wait_for(lambda: self.is_ready(name), what=f"{name} is ready")
 
     def put_forward(self, name: str, port: int) -> None:
         """Set the target of a port-forward to the pod's port."""

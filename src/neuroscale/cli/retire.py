@@ -157,8 +157,8 @@ def _remains(plan: Plan) -> list[str]:
 
     secret, namespace = secret_name(plan.service), plan.tenancy.namespace
     told = [
-        f"Its API key remains, a Secret outside Git: kubectl --namespace {namespace} delete secret {secret} once it is "
-        f"gone. A service of the same name would answer with it again."
+        "Its API key remains, a Secret outside Git: a service of the same name would answer with it again. Once the "
+        f"service is gone: kubectl --namespace {namespace} delete secret {secret}"
     ]
     if plan.needs_hugging_face_token:
         told.append(f"The Secret {plan.surroundings.token_secret} of {namespace} remains too: other services read it.")

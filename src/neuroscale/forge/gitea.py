@@ -13,6 +13,7 @@ from neuroscale.forge.interface import (
     CommitStatus,
     ForgeError,
     Protection,
+    PullRequest,
     RepositoryInfo,
     RepositoryRef,
     StatusState,
@@ -37,6 +38,15 @@ class _Commit(BaseModel):
 
 class _Branch(BaseModel):
     commit: _Commit
+
+
+class _RefObject(BaseModel):
+    sha: str
+
+
+class _Ref(BaseModel):
+    ref: str
+    object: _RefObject
 
 
 class _Status(BaseModel):
@@ -99,6 +109,17 @@ class GiteaForge(Forge):
             )
             for shape in shapes
         )
+
+    def merged_head(self, pull: PullRequest) -> str:
+        """Gitea keeps it under `refs/pull`; the pull request itself names the present tip of its branch, which may be
+        the head of a later one. Raises ForgeError if it is not kept."""
+        name = f"pull/{pull.number}/head"
+        answer = self._client.get(self._path("git", "refs", *name.split("/")), accept=(404,))
+        refs = [read(_Ref, data) for data in answer.data] if isinstance(answer.data, list) else []
+        head = next((ref.object.sha for ref in refs if ref.ref == f"refs/{name}"), "")
+        if answer.status == 404 or not head:
+            raise ForgeError(f"{self.repository.slug} does not keep the head of pull request {pull.number}.")
+        return head
 
     def _ask_account(self) -> Account:
         user = read(_User, self._client.get("/user").data)

@@ -131,6 +131,10 @@ class Forge(ABC):
         merged.sort(key=lambda shape: (shape.merge_commit_sha != sha, shape.number))
         return self._to_pull(merged[0]) if merged else None
 
+    def merged_head(self, pull: PullRequest) -> str:
+        """The commit that was judged before the merged pull request was merged."""
+        return pull.head_sha
+
     def open_pull(self, title: str, body: str, head: RepositoryRef, head_branch: str, base_branch: str) -> PullRequest:
         """Open a pull request, or return the one that is already open, unchanged."""
         fields = {"title": title, "body": body, "head": self._head(head, head_branch), "base": base_branch}

@@ -188,7 +188,7 @@ def with_pull_requests(forge: Forge, branch: str, found: Sequence[Change]) -> tu
 
 def _asked(forge: Forge, pull: PullRequest) -> Asked:
     wanted = REQUIRED_CHECK[forge.kind]
-    statuses = [one for one in forge.statuses(pull.head_sha) if one.context == wanted]
+    statuses = [one for one in forge.statuses(forge.merged_head(pull)) if one.context == wanted]
     comments = forge.comments(pull.number)
     return Asked(
         pull.number,

@@ -11,7 +11,7 @@ from neuroscale.cluster.command_lines import command_lines
 from neuroscale.cluster.endpoint import chat, key
 from neuroscale.cluster.endpoint.access import ReadyPod, open_endpoint, pods_of, ready_pods
 from neuroscale.cluster.endpoint.errors import EndpointError
-from neuroscale.cluster.pod_state import is_ending, look, startup_budget
+from neuroscale.cluster.pod_state import PodState, is_ending, look, startup_budget
 from neuroscale.core.errors import InputError
 from neuroscale.core.secret_text import SecretText
 from neuroscale.core.validation import part
@@ -57,9 +57,10 @@ def rotate(
     A pod takes one key: vLLM 0.32 reads VLLM_API_KEY as a single one (vllm/entrypoints/serve/middleware/register.py),
     and only when it starts. So no second key could spare a service of one pod its start.
 
-    Raises InputError (no Secret, or one that another controller owns; no right to evict; an outage that nobody asked
-    for) and EndpointError (a PodDisruptionBudget forbids it) before anything is changed; later EndpointError for a pod
-    that is not replaced in time, or that still takes the earlier key. Raises KubernetesError.
+    Raises InputError (no Secret, or one that another controller owns; no right to evict; a pod that no node takes
+    beside one that answers; an outage that nobody asked for) and EndpointError (a PodDisruptionBudget forbids it)
+    before anything is changed; later EndpointError for a pod that is not replaced in time, or that still takes the
+    earlier key. Raises KubernetesError.
     """
     name = secret_name(service)
     secret = key.get(cluster, namespace, name)
@@ -76,6 +77,9 @@ def rotate(
         _check_evictable(cluster, namespace, service, pod)
     now = datetime.now(UTC)
     ready = [pod for pod in before if look(pod, now).state == "ready"]
+    waiting = next((seen for seen in (look(pod, now) for pod in before) if seen.waits_for), None)
+    if ready and waiting is not None:
+        raise _no_room(cluster, waiting, service)
     if len(ready) == 1 and not with_outage:
         raise _outage(cluster, ready[0], service)
     old = _earlier(secret, service)
@@ -94,6 +98,13 @@ def rotate(
     replaced = tuple(_name(pod) for pod in before)
     problem = _prove(cluster, namespace, service, new, old)
     return Rotation(replaced, proven=not problem, unproven=problem)
+
+
+def _no_room(cluster: Cluster, waiting: PodState, service: str) -> InputError:
+    told = f"waits for {waiting.waits_for}, so the pod that is to replace one that answers may wait, too"
+    status = command_lines(cluster).own(f"status {service}")
+    fix = f"Nothing was changed. Make room for it, or take its change back; then rotate the key. See: {status}"
+    return InputError.at(f"the pod {waiting.name}", "", told, fix)
 
 
 def _outage(cluster: Cluster, pod: Object, service: str) -> InputError:
