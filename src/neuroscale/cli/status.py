@@ -194,6 +194,11 @@ def _wait(reader: Reader, clone: Clone, question: Question, seconds: float) -> S
                     typer.echo(f"{label(one)}: {one.verdict}: {terminal(one.reason)}", err=True)
                     told[key] = now
             removed = told.keys() - {(one.environment, one.name) for one in answer.services}
+            for key in [("", one.name) for one in answer.services if one.environment]:
+                # A service that was in no environment yet has come.
+                if key in removed:
+                    removed.discard(key)
+                    del told[key]
             for environment, name in sorted(removed):
                 typer.echo(f"{environment}/{name}: it was removed meanwhile", err=True)
                 del told[environment, name]

@@ -193,7 +193,7 @@ def side(text: str | None, name: Escape) -> str:
 
 def output_tokens(value: TokenPrice) -> str:
     """The price of output tokens, with the load at which it holds."""
-    speed = f"{value.tokens_per_second:.3g}" if value.tokens_per_second < 100 else f"{value.tokens_per_second:,.0f}"
+    speed = _rate(value.tokens_per_second)
     return (
         f"about {amount(value.usd_per_million)} USD for a million output tokens, estimated for one user at a time on "
         f"each replica without a pause ({speed} tokens a second)"
@@ -247,13 +247,17 @@ def startup(value: Startup) -> str:
     )
 
 
+def _rate(tokens_per_second: Decimal | float) -> str:
+    return f"{tokens_per_second:.3g}" if tokens_per_second < 100 else f"{tokens_per_second:,.0f}"
+
+
 def speed(value: Speed) -> str:
     """The estimated speed of one idle replica; empty if nothing is known."""
     parts = []
     if value.ttft_seconds is not None:
         parts.append(f"{seconds(value.ttft_seconds)} to the first token of the longest prompt")
     if value.decode_tokens_per_second is not None:
-        parts.append(f"{value.decode_tokens_per_second:.3g} tokens a second for one user")
+        parts.append(f"{_rate(value.decode_tokens_per_second)} tokens a second for one user")
     return f"{', '.join(parts)} (estimated)" if parts else ""
 
 
