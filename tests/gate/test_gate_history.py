@@ -178,6 +178,24 @@ def test_a_service_that_comes_back_for_an_accelerator_that_its_environment_lost_
     assert "error" not in told(found(repository, NOW)).values()
 
 
+def test_a_running_service_beyond_the_quota_with_others_may_go_on_and_not_grow(repository: Repository) -> None:
+    team = CATALOG.teams["team-alpha"]
+    quota = team.quota.model_copy(update={"accelerators": {"nvidia.com/gpu": 2}})
+    teams = {**CATALOG.teams, "team-alpha": team.model_copy(update={"quota": quota})}
+    small = Catalog(CATALOG.models, CATALOG.accelerators, CATALOG.prices, CATALOG.runtimes, teams)
+    platform = PlanningInputs(small, SETTINGS, NOW.template)
+    for other in ("other", "another"):
+        repository.commit({name.replace("support-chat", other): text for name, text in files(platform, 8).items()})
+    repository.commit(files(platform, 4), "four again")
+    assert told(found(repository, platform)) == {"beyond-quota": "notice"}
+    repository.commit(files(platform, 30), "two accelerators")
+    assert told(found(repository, platform)) == {"beyond-quota": "error"}
+    repository.run("rm", "-r", "-q", FOLDER)
+    repository.commit({})
+    repository.commit(files(platform, 8), "as a new one")
+    assert told(found(repository, platform)) == {"beyond-quota": "error"}
+
+
 def test_how_far_back_was_looked_is_told(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_module, "_MOST_CHANGES", 1)
     repository.run("revert", "--no-edit", "main~1")

@@ -13,9 +13,9 @@ from functools import cached_property
 
 from neuroscale.catalog.settings import LONGEST_DAYS
 from neuroscale.core.errors import InputError, UntrustedError
-from neuroscale.core.printable import plainly_counted, shortened
+from neuroscale.core.printable import one_line, plainly_counted, shortened
 from neuroscale.gate.check import GateCheck, LeftOut, Run
-from neuroscale.gate.checks.repository_costs import TeamUse
+from neuroscale.gate.checks.repository_costs import TeamUse, locked_plans
 from neuroscale.gate.evaluation import Evaluation, file_finding, problem_findings
 from neuroscale.gate.judged_files import ServiceFolder
 from neuroscale.gate.merged_change import Change, few_paths
@@ -65,6 +65,11 @@ class History:
         if folder not in self._answers:
             self._answers[folder] = self._find(folder)
         return self._answers[folder]
+
+    def grows(self, folder: str, after: Plan) -> bool:
+        """Whether a service takes more accelerators than on the base branch, or is not known to be there."""
+        plan = locked_plans(self._change.before, [folder]).get(folder)
+        return plan is None or after.replicas.min * after.accelerator_count > plan.replicas * plan.devices
 
     def removes(self, path: str) -> bool:
         """Whether the base branch has a file that the change's result lacks."""
@@ -254,8 +259,9 @@ class _Comparison:
         team = self.platform.catalog.teams.get(locked.tenancy.team)
         if team is not None and (short := quota_shortage(locked, team.quota, self.use.beside(locked))) is not None:
             fix = f"{short.fix} Then run `neuroscale replan {self.folder}` and commit the result."
-            # A plan from before was accepted as it is, and who takes too much with others may ask for less.
-            runs = self.service.change != "added" and not strategy(locked)[0] and not quota_shortage(locked, team.quota)
+            # A plan from before was accepted as it is, and who takes no more than until now may run.
+            grows = self.history is None or self.history.grows(self.folder, locked)
+            runs = not (grows or strategy(locked)[0] or quota_shortage(locked, team.quota))
             self.say("beyond-quota", PLAN_FILE, short.told, fix, notice=locked.rollout is None or runs)
 
     def _belongs(self, request: Request, locked: Plan) -> None:
@@ -291,10 +297,9 @@ class _Comparison:
             read = {name: self.snapshot.read(f"{self.folder}/{name}") for name in rendered}
             actual = {name: data for name, data in read.items() if data is not None}
             faults = compare(self.folder, {name: text.encode() for name, text in rendered.items()}, actual)
-            info = f"{self.folder}/{CATALOG_INFO}"
-            if rendered[CATALOG_INFO] and self.history is not None and self.history.removes(info):
+            if rendered[info := CATALOG_INFO] and self.history and self.history.removes(f"{self.folder}/{info}"):
                 fix = f"Run `neuroscale render {self.folder}/{REQUEST_FILE}` and commit the file."
-                faults.append(file_finding(GATE, "edited", info, "is removed, and the service stays", fix))
+                faults.append(file_finding(GATE, "edited", f"{self.folder}/{info}", "is removed alone", fix))
         if not faults or self.history is None or (stood := self.history.stood(self.folder)) is None:
             self.findings += faults
             return
@@ -349,15 +354,10 @@ def _differing_fields(locked: Plan, fresh: Plan) -> list[str]:
     """`field: locked value -> planned value` for every field but the lock itself."""
     before, after = locked.model_dump(mode="json"), fresh.model_dump(mode="json")
     return [
-        f"{field}: {_short(before[field])} -> {_short(after[field])}"
+        f"{field}: {one_line(str(before[field]), 80)} -> {one_line(str(after[field]), 80)}"
         for field in after
         if field != "lock" and before[field] != after[field]
     ]
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _alternatives(locked: Plan) -> str:
@@ -393,7 +393,7 @@ def compare(folder: str, rendered: Mapping[str, bytes], actual: Mapping[str, byt
 def _tripwires() -> int:
     """Differences that the comparison must see; returns how many it saw."""
     rendered = {"inferenceservice.yaml": b"kind: InferenceService\nspec: {}\n"}
-    good = rendered["inferenceservice.yaml"]
+    (good,) = rendered.values()
     for bad in (good.replace(b"{}", b"{a: 1}"), good + b"# x\n", good.replace(b"\n", b"\r\n"), good[:-1], b""):
         if not compare("tripwire", rendered, {"inferenceservice.yaml": bad}):
             raise UntrustedError(f"the drift check did not see that {bad!r} differs from {good!r}.")
