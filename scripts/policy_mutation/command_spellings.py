@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from neuroscale.core.yaml_io import Path, dotted
-from neuroscale.vllm.argument_parser import VersionParser, dest_of, parser_of
 from neuroscale.vllm.known_arguments import versions
+from neuroscale.vllm.version_parser import VersionParser, dest_of, parser_of
 from policy_mutation.mutant import Mutant, Object, at, changed, of_value, paths
 
 _SHELLS = re.compile(r"(.*/)?(ba|da|a)?sh")

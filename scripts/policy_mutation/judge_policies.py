@@ -17,7 +17,7 @@ from neuroscale.core import tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import dump, flow
-from neuroscale.gate.checks.kyverno import KyvernoResult, read_answers
+from neuroscale.gate.checks.kyverno_process import KyvernoResult, read_answers
 from neuroscale.gate.checks.policy import check_reach
 from neuroscale.gate.run_upstream_tool import run_tool
 from neuroscale.policies.description import BAD, GOOD

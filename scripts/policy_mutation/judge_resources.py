@@ -14,7 +14,7 @@ from neuroscale.core import tool_cache
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.gate.checks.judged_kinds import evaluate_kinds
-from neuroscale.gate.checks.kyverno import Batch, KyvernoResult, reference
+from neuroscale.gate.checks.kyverno_process import Batch, KyvernoResult, reference
 from neuroscale.gate.checks.policy import applicable, ask_with_tripwires, tripwire_of
 from neuroscale.gate.checks.schema import evaluate_schemas
 from neuroscale.manifests.objects import Manifest, read_manifests

@@ -14,7 +14,7 @@ from fake_tools import lying_tool
 from neuroscale.core import schemas, tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.yaml_io import dump
-from neuroscale.gate.checks.kyverno import Batch, KyvernoResult, Reference, reference
+from neuroscale.gate.checks.kyverno_process import Batch, KyvernoResult, Reference, reference
 from neuroscale.gate.checks.policy import evaluate_policies
 from neuroscale.gate.evaluation import Evaluation
 from neuroscale.gate.verdict import Severity

@@ -24,8 +24,8 @@ from neuroscale.kube.client import Cluster
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE, Policy, load_policy_set
 from neuroscale.policies.render import shared_blocks
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
-from neuroscale.vllm.argument_parser import Word, parser_of, spelled
 from neuroscale.vllm.known_arguments import versions
+from neuroscale.vllm.version_parser import Word, parser_of, spelled
 from policies_support import NAMES, ROOT
 from policy_mutation import command, judge_policies
 from policy_mutation.command_spellings import flag_spellings, script_spellings

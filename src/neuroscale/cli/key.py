@@ -32,7 +32,7 @@ from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import terminal
 from neuroscale.kube.client import Cluster
-from neuroscale.rendering.api_key import secret_name
+from neuroscale.rendering.api_key_names import secret_name
 
 
 def manage_key(

@@ -15,7 +15,7 @@ from neuroscale.cluster.endpoint import key
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import terminal
 from neuroscale.kube.client import Cluster
-from neuroscale.rendering.api_key import secret_name
+from neuroscale.rendering.api_key_names import secret_name
 from neuroscale.repo.git import Git
 from neuroscale.smoke.expected_services import Service, load_target
 

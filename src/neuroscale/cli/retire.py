@@ -153,7 +153,7 @@ def _saves(plan: Plan) -> str:
 
 def _remains(plan: Plan) -> list[str]:
     """What is not in Git and stays in the cluster."""
-    from neuroscale.rendering.api_key import secret_name
+    from neuroscale.rendering.api_key_names import secret_name
 
     secret, namespace = secret_name(plan.service), plan.tenancy.namespace
     told = [

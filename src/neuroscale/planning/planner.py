@@ -13,8 +13,9 @@ from neuroscale.catalog.settings import Environment, Settings, check_settings
 from neuroscale.core.printable import noun_for, plainly_counted
 from neuroscale.planning import vllm_flags
 from neuroscale.planning.candidates import CHAT_TEMPLATE_TOKENS, Candidate, Case
-from neuroscale.planning.explain import best as _best
-from neuroscale.planning.explain import choose, confidence, reasons
+from neuroscale.planning.choice import best as _best
+from neuroscale.planning.choice import choose, confidence
+from neuroscale.planning.explain import reasons
 from neuroscale.planning.override_shortfalls import shortfalls
 from neuroscale.planning.plan import (
     Alternative,

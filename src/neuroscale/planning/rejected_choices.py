@@ -9,7 +9,8 @@ from decimal import Decimal
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.settings import Environment, Settings
 from neuroscale.planning.candidates import Candidate, Case, OverrideValue, candidates
-from neuroscale.planning.explain import confidence, passed_over, risks
+from neuroscale.planning.choice import confidence, risks
+from neuroscale.planning.explain import passed_over
 from neuroscale.planning.plan import Plan
 from neuroscale.request.service_request import Request
 

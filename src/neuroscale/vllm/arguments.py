@@ -10,7 +10,9 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any, Literal
 
-from neuroscale.vllm.argument_parser import (
+from neuroscale.vllm.engine_arguments import EngineArguments, engine_arguments
+from neuroscale.vllm.known_arguments import Argument, Snapshot, load, nearest
+from neuroscale.vllm.version_parser import (
     ArgparseError,
     Refused,
     UnfinishedError,
@@ -25,8 +27,6 @@ from neuroscale.vllm.argument_parser import (
     spelled,
     take_refusals,
 )
-from neuroscale.vllm.engine_arguments import EngineArguments, engine_arguments
-from neuroscale.vllm.known_arguments import Argument, Snapshot, load, nearest
 
 ProblemKind = Literal["unknown", "removed", "ambiguous", "incomplete", "value", "stray", "ignored", "config", "ends"]
 CONFIG_UNREAD = "Write the file's arguments into the command: what is in the file cannot be checked here."

@@ -21,8 +21,8 @@ from neuroscale.catalog.settings import LONGEST_DAYS, CostRules, LargeChange
 from neuroscale.core.errors import InputError, NeuroscaleError, UntrustedError
 from neuroscale.core.printable import shortened
 from neuroscale.costs.bill import BudgetUse, CostChange, PriceListUsed, Range, ServiceCost, Totals, UnpricedItem
+from neuroscale.costs.cost_rules import CenterTotal, CostFinding, judge_costs, list_exceptions, without_a_bill_before
 from neuroscale.costs.difference import NAME, OWN
-from neuroscale.costs.findings import CenterTotal, CostFinding, judge_costs, list_exceptions, without_a_bill_before
 from neuroscale.costs.pricing import Prices
 from neuroscale.gate.check import GateCheck, LeftOut, Run
 from neuroscale.gate.checks.catalog import GATE as CATALOG_CHECK

@@ -28,7 +28,7 @@ from neuroscale.core import tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.gate.check import APPLIED, GateCheck, Run
-from neuroscale.gate.checks.kyverno import (
+from neuroscale.gate.checks.kyverno_process import (
     Batch,
     KyvernoResult,
     Reference,

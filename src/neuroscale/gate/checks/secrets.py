@@ -17,7 +17,7 @@ from neuroscale.core import tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.units import MIB
 from neuroscale.gate.check import GateCheck, Run
-from neuroscale.gate.checks.hidden_text import line_of_origin, look_inside
+from neuroscale.gate.checks.texts_in_archives import line_of_origin, look_inside
 from neuroscale.gate.evaluation import Evaluation, file_finding
 from neuroscale.gate.judged_files import LARGEST_TEXT, Text
 from neuroscale.gate.run_upstream_tool import run_tool

@@ -15,7 +15,7 @@ from examples import examples
 from neuroscale.catalog.settings import Certainty, Settings, load_settings
 from neuroscale.core.errors import InputError
 from neuroscale.planning.candidates import Case
-from neuroscale.planning.explain import choose, risks
+from neuroscale.planning.choice import choose, risks
 from neuroscale.planning.planner import plan
 from neuroscale.planning.rejected_choices import not_chosen
 from neuroscale.repo.snapshot import MemorySnapshot
