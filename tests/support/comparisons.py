@@ -153,7 +153,7 @@ FORGE_FAULTS = Comparison(
 """Makes each request of the forge's client to a real Gitea fail in each way once."""
 _POLICIES = (
     *("policies", "platform/local/tools/kyverno", "src/neuroscale/policies", "tests/support/policies_support.py"),
-    *(f"src/neuroscale/gate/checks/{one}.py" for one in ("changed_policies", "kyverno", "policy")),
+    *(f"src/neuroscale/gate/checks/{one}.py" for one in ("changed_policies", "kyverno_process", "policy")),
 )
 POLICIES = Comparison("policies", (*_POLICIES, "tests/policies/test_policies.py"))
 """Asks Kyverno's command line about each policy's own good and bad objects."""
