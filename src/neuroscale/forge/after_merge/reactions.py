@@ -153,7 +153,7 @@ class AfterMerge:
         text = f"{record.line()}\n{comments.comment(told, reverted, self._notes(told_before, news))}"
         run = Run(self._run.number, self._run.attempt, pull.head_sha)
         published = write_comment(self._forge, pull.number, text, run, MARKER)
-        return [*lines, f"The comment on pull request {pull.number}: {published.outcome}."]
+        return [*lines, f"The comment on pull request {pull.number}: {published}."]
 
     def _revert(self, merge: Merge, blamed: list[ServiceEvidence], told: comments.Told, number: int) -> Reverted:
         """`number`: the revert that an earlier run told of (0: none)."""
