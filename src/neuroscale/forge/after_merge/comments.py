@@ -43,6 +43,10 @@ class Record:
         """Whether the service has passed after this merge: a later failure is not the merge's fault."""
         return self.services.get(name, ("", ()))[0] == "passed"
 
+    def failed(self, name: str) -> bool:
+        """Whether the service failed after this merge, and has not passed since."""
+        return self.services.get(name, ("", ()))[0] == "failed"
+
     def line(self) -> str:
         """The hidden line."""
         services = {name: [outcome, *failed] for name, (outcome, failed) in sorted(self.services.items())}

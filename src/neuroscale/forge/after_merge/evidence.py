@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -54,7 +54,7 @@ class ServiceEvidence:
 
 @dataclass(frozen=True)
 class Evidence:
-    """One environment. `revision` is the commit that was tested ("": nothing was tested). `checks`: those of the
+    """One environment. `revision` is the commit that was tested, or was to be ("": not known). `checks`: those of the
     environment as a whole. `problems`: why no result can be trusted."""
 
     environment: str
@@ -77,6 +77,18 @@ def not_covered(environment: str, revision: str, services: Iterable[str]) -> Evi
     )
     rows = [ServiceEvidence(ServicePath(environment, name), "uncovered", why) for name in sorted(services)]
     return Evidence(environment, revision, tuple(rows))
+
+
+def with_untested(found: Evidence, revision: str, services: Iterable[str]) -> Evidence:
+    """The evidence of a run that cannot be trusted, with those services of the commit `revision` of which it says
+    nothing: each is untrusted."""
+    known = {one.path.service for one in found.services}
+    why = " ".join(found.problems)
+    rows = [
+        ServiceEvidence(ServicePath(found.environment, name), "untrusted", why)
+        for name in sorted(set(services) - known)
+    ]
+    return replace(found, revision=revision, services=(*found.services, *rows))
 
 
 @dataclass(frozen=True)
