@@ -14,11 +14,12 @@ from after_merge_lab import Seen, check, failing, passing
 from cluster_lab import run
 from neuroscale.cli.after_merge import GATEWAY_VARIABLE, curl
 from neuroscale.core.errors import ExitStatus
-from neuroscale.forge.after_merge.comments import MARKER, Record, read_record
+from neuroscale.forge.after_merge.comments import MARKER, Record, Told, comment, read_record
 from neuroscale.forge.after_merge.evidence import SMOKE, STATUS, Evidence, ServiceEvidence, read_evidence
 from neuroscale.forge.after_merge.reactions import status_of
 from neuroscale.forge.interface import Account, Comment
 from neuroscale.repo.layout import ServicePath
+from neuroscale.smoke.results import Result
 from repositories import Repository
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,9 +55,33 @@ def test_a_failure_says_first_why_the_cluster_calls_it_failed(tmp_path: Path) ->
 
 
 def test_a_check_of_the_environment_that_fails_is_nobodys_failure_and_makes_the_run_red(tmp_path: Path) -> None:
-    found = read(tmp_path, Seen([*passing("one"), check("", "admission", "failed")]))
-    assert outcomes(found) == {"one": "passed"}
+    rows = [*passing("one"), *failing("two"), check("", "admission", "failed")]
+    found = read(tmp_path, Seen(rows))
+    assert outcomes(found) == {"one": "environment", "two": "failed"}
     assert status_of([found]) is ExitStatus.FINDINGS
+    for services, words in ((found.services[:1], "failed for the whole environment"), (found.services, "failed:")):
+        heading = comment(Told(services, (), found.checks, "https://forge.example.com/run", {}), None, ()).split("\n")[
+            0
+        ]
+        assert heading.startswith(f"## ❌ Smoke test {words}")
+    assert not Record.of(found.services, 0).passed("dev/one")
+
+
+def test_a_service_that_still_starts_is_not_the_heading_where_its_whole_environment_fails() -> None:
+    starting = ServiceEvidence(ServicePath("dev", "one"), "waiting")
+    shared = (Result("", "admission", "Admission", "failed"),)
+    assert comment(Told((starting,), (), shared, "", {}), None, ()).startswith(
+        "## ❌ Smoke test failed for the whole environment: `dev/one`"
+    )
+
+
+def test_a_service_with_checks_that_another_check_kept_from_running_has_not_passed(tmp_path: Path) -> None:
+    kept = {**check("one", "chat", "skipped", "the API server does not know its caller"), "needs": "identity"}
+    found = read(tmp_path, Seen([check("one", "health"), kept, check("", "identity", "failed")]))
+    assert outcomes(found) == {"one": "untrusted"}
+    assert "identity" in found.services[0].why
+    simulated = Seen([check("one", "health"), check("one", "chat", "skipped", "its nodes are simulated")])
+    assert outcomes(read(tmp_path, simulated)) == {"one": "passed"}
 
 
 def test_what_was_only_skipped_was_not_passed(tmp_path: Path) -> None:
@@ -187,7 +212,7 @@ def test_a_record_is_read_back_and_its_line_stays_one_hidden_comment() -> None:
 
 
 @pytest.mark.parametrize(
-    "comment",
+    "written",
     [
         Comment(1, "somebody", told()),
         Comment(1, "bot", f"> {told()}"),
@@ -196,8 +221,8 @@ def test_a_record_is_read_back_and_its_line_stays_one_hidden_comment() -> None:
     ],
     ids=["somebody else's", "quoted", "of another shape", "cut"],
 )
-def test_no_other_record_is_believed(comment: Comment) -> None:
-    assert read_record([comment], BOT) is None
+def test_no_other_record_is_believed(written: Comment) -> None:
+    assert read_record([written], BOT) is None
 
 
 def test_an_apps_record_is_believed_of_apps_alone() -> None:

@@ -119,5 +119,5 @@ def test_the_gates_comment_has_an_account_of_its_own_that_no_other_workflow_writ
     clone.commit({"change.txt": ""})
     head = push(forge_server, clone, repository, "topic", "owner")
     pull = owner.open_pull("Topic", "", repository, "topic", "main")
-    assert write_comment(gate, pull.number, "## Green", Run(1, 1, head)).outcome == "created"
+    assert write_comment(gate, pull.number, "## Green", Run(1, 1, head)) == "created"
     assert [comment.author for comment in owner.comments(pull.number)] == [account.login]

@@ -321,16 +321,29 @@ def test_what_cannot_be_trusted_takes_nothing_back(project: Project, chat: Servi
 
 def test_without_a_report_nothing_is_passed_and_nothing_is_taken_back(project: Project, chat: Service) -> None:
     merged = project.merge(chat.files("one"))
-    said = project.tell(environments=("dev",))
-    assert said.status == 3
-    assert "left no report" in said.text
-    assert project.comments(merged) == []
+    # Nor where the time was over before one of its checks ended.
+    for tested in ((), (Seen([], problems=("the run took too long",)),)):
+        said = project.tell(*tested, environments=("dev",))
+        assert said.status == 3
+        assert "left no report" in said.text or "took too long" in said.text
+        (comment,) = project.comments(merged)
+        assert f"🛑 Smoke test not tested: `dev/{chat.name}`" in comment
+        assert "left no report" in comment or "took too long" in comment
     assert project.tell(Seen(chat.passing()), environments=("dev", "prod")).status == 0
     project.merge({f"manifests/prod/{chat.name}/inferenceservice.yaml": "kind: InferenceService\n"})
     said = project.tell(Seen(chat.passing()), environments=("dev", "prod"))
     assert said.status == 3
     assert "left no report" in said.text
     assert project.reverts(merged) == []
+
+
+def test_a_failure_stays_told_where_a_later_run_cannot_be_trusted(project: Project, chat: Service) -> None:
+    merged = project.merge(chat.files("one"))
+    project.tell(Seen(chat.failing()))
+    comments = project.comments(merged)
+    assert project.tell(environments=("dev",)).status == 3
+    assert project.tell(Seen(chat.failing(), problems=("the run crashed",))).status == 3
+    assert project.comments(merged) == comments
 
 
 def test_a_service_that_passed_after_its_merge_and_fails_later_is_told_in_the_log_alone(

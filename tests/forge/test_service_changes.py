@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from neuroscale.core.errors import InputError
-from neuroscale.forge.interface import Comment, CommitStatus, PullRequest, RepositoryRef
+from neuroscale.forge.interface import Account, Comment, CommitStatus, PullRequest, RepositoryRef
 from neuroscale.forge.request_flow import Change, Desk, Draft, Refused
 from neuroscale.forge.rest import Forge
 from neuroscale.forge.service_changes import Named, Promoted, Restored, Retired, Updated
@@ -341,22 +341,29 @@ def test_a_promotion_to_nowhere_is_refused(clone: Clone, to: str, words: str) ->
 
 
 class SmokeForge:
-    """A forge whose main came by the pull request 3, with these comments and these statuses of every commit."""
+    """A forge whose main came by the pull request 3, with these comments and these statuses of every commit; `asked`:
+    the commits whose statuses it was asked for."""
 
     def __init__(self, comments: Sequence[str], statuses: Sequence[CommitStatus]) -> None:
         self._comments = comments
         self._statuses = statuses
+        self.asked: list[str] = []
+
+    def account(self) -> Account:
+        return Account("asker", "Asker", "asker@example.org")
 
     def merged_pull(self, sha: str, base_branch: str) -> PullRequest | None:
         return replace(PULL, number=3, state="merged")
 
     def comments(self, number: int) -> list[Comment]:
-        who = [
-            ("me", text.removeprefix("me: ")) if text.startswith("me: ") else ("bot", text) for text in self._comments
+        who = [text.rpartition(": <!-- neuroscale-smoke -->") for text in self._comments]
+        return [
+            Comment(index, author or "bot", text.removeprefix(f"{author}: "))
+            for index, ((author, _, _), text) in enumerate(zip(who, self._comments, strict=True))
         ]
-        return [Comment(index, author, text) for index, (author, text) in enumerate(who)]
 
     def statuses(self, sha: str) -> list[CommitStatus]:
+        self.asked.append(sha)
         return list(self._statuses)
 
 
@@ -379,7 +386,16 @@ GREEN = CommitStatus("smoke / smoke (push)", "success", "", "")
         ([smoke_comment("failed")], [GREEN], "says of its smoke test: failed"),
         ([smoke_comment("passed"), smoke_comment("waiting")], [GREEN], "says of its smoke test: waiting"),
         # The author of the pull request can write any comment.
-        (["me: " + smoke_comment("passed")], [GREEN], "only me, who opened it, says there that it passed"),
+        (["me: " + smoke_comment("passed")], [GREEN], "only me, who opened it or asks now, says there that it passed"),
+        # So can the one who promotes it.
+        (["asker: " + smoke_comment("passed")], [GREEN], "only asker, who opened it or asks now, says there"),
+        # The workflow's own comment is among them, and may say that nothing tests this environment: the run is green.
+        (
+            [smoke_comment("uncovered"), "friend: " + smoke_comment("passed")],
+            [GREEN],
+            "says of its smoke test: uncovered",
+        ),
+        ([smoke_comment("failed"), "friend: " + smoke_comment("passed")], [GREEN], "says of its smoke test: failed"),
         ([smoke_comment("failed"), "me: " + smoke_comment("passed")], [GREEN], "says of its smoke test: failed"),
         ([smoke_comment("passed"), "me: " + smoke_comment("passed")], [GREEN], ""),
         (["It passed, believe me."], [GREEN], "has no comment of the smoke tests on it"),
@@ -392,3 +408,10 @@ def test_a_service_counts_as_tested_only_by_the_workflows_comment_and_its_own_st
     tested = smoke_tested(forge, clone.desk().main(), ServicePath("dev", "support-chat"))
     assert tested.passed is (words == "")
     assert words in tested.sentence
+
+
+def test_the_newest_commits_with_a_version_are_asked_whether_they_were_tested(clone: Clone) -> None:
+    commits = [clone.repository.commit({"README.md": str(number)}) for number in range(25)]
+    forge = SmokeForge([smoke_comment("passed")], [])
+    smoke_tested(cast("Forge", forge), clone.desk().main(), ServicePath("dev", "support-chat"))
+    assert forge.asked == commits[:-21:-1]

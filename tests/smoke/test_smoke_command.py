@@ -80,6 +80,14 @@ def test_a_namespace_without_its_service_is_not_green(lab: Lab) -> None:
     assert {line.split()[0].rpartition("/")[2] for line in printed} == {"kubectl", "neuroscale"}
 
 
+def test_a_run_whose_time_is_over_leaves_its_report(lab: Lab) -> None:
+    commit = lab.new_service()
+    said, report = smoke(lab, "--within", "1")
+    assert said.status == 3
+    assert (report["revision"], report["passed"]) == (commit, False)
+    assert "the run took longer than 1 s and was stopped" in report["problems"]
+
+
 def test_what_is_deployed_is_compared_with_git(lab: Lab) -> None:
     """Argo CD's word, the live object, its pods and its labels, each by a check of its own."""
     commit = lab.new_service()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from rich.console import Console
 
 from neuroscale.core.errors import ExitStatus, UntrustedError
 from neuroscale.smoke.results import Report, Result, headline, print_table, to_json, to_junit, to_markdown
-from neuroscale.smoke.runner import Spec, collect, run
+from neuroscale.smoke.runner import VARIABLE, Spec, collect, run
 from smoke_breakages import BREAKAGES
 from waiting import wait_for
 
@@ -227,6 +228,25 @@ def test_a_run_that_takes_too_long_is_ended_with_all_that_it_started(lab: Lab, t
     assert _outcomes(report) == {"fine": "passed"}
     child = int(note.read_text(encoding="utf-8"))
     wait_for(lambda: _is_over(child), 10.0, "what the check started is ended too")
+
+
+@pytest.mark.slow
+def test_what_a_run_started_ends_with_the_command_that_is_ended(lab: Lab, tmp_path: Path) -> None:
+    note = tmp_path / "process"
+    body = f"open({str(note)!r}, 'w').write(str(os.getpid()) + chr(10)); time.sleep(300)"
+    (lab.root / "smoke-tests").mkdir()
+    (lab.root / "smoke-tests/test_a.py").write_text(_HEAD + _check("hang", body), encoding="utf-8")
+    lab.spec().write(tmp_path / "spec.json")
+    program = "from neuroscale.smoke.runner import read_spec, run; run(read_spec(), print, within=200.0)"
+    command = subprocess.Popen(
+        [sys.executable, "-c", program], env={**os.environ, VARIABLE: str(tmp_path / "spec.json")}
+    )
+    try:
+        wait_for(lambda: note.exists() and note.read_text().endswith("\n"), 60.0, "the check has begun")
+    finally:
+        command.terminate()
+        command.wait()
+    wait_for(lambda: _is_over(int(note.read_text())), 10.0, "the check is ended too")
 
 
 def _is_over(process: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,16 @@ def test_only_main_runs_it_and_no_newer_run_ends_one() -> None:
     assert "github.ref == 'refs/heads/main'" in job()["if"]
     assert job()["permissions"] == {"contents": "read"}
     assert job()["environment"] == "smoke"
+
+
+def test_the_tests_end_themselves_and_write_their_report_before_they_are_ended() -> None:
+    (line,) = (step["run"] for step in job()["steps"] if step["name"] == "Test it")
+    ended = re.search(
+        r'timeout "\$\(\((\d+) / COUNT\)\)" \S+python .*--within "\$\(\((\d+) / COUNT\)\)"', line, re.DOTALL
+    )
+    assert ended is not None
+    outer, inner = map(int, ended.groups())
+    assert inner + 60 <= outer
 
 
 def test_each_secret_reaches_one_step_and_the_forges_own_token_never_stands_in_for_one() -> None:

@@ -20,7 +20,13 @@ from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import counted, terminal
 from neuroscale.core.validation import suggest
 from neuroscale.forge.after_merge import comments
-from neuroscale.forge.after_merge.evidence import Evidence, ServiceEvidence, not_covered, read_evidence
+from neuroscale.forge.after_merge.evidence import (
+    Evidence,
+    ServiceEvidence,
+    not_covered,
+    read_evidence,
+    with_untested,
+)
 from neuroscale.forge.after_merge.reactions import AfterMerge, Workflow
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.connect import connect
@@ -89,11 +95,11 @@ def react_to_smoke_tests(
     served = [name for name in dict.fromkeys(environments or ()) if any((place / name).exists() for place in places)]
     if not served:
         typer.echo("No environment that can be reached has a service: nothing was tested.")
-    found = [read_evidence(folder, name) for name in served]
-    for environment in found:
-        for line in comments.log(environment):
-            typer.echo(line)
     with contextlib.closing(Git(opened.root)) as git:
+        found = [_found(git, folder, name) for name in served]
+        for environment in found:
+            for line in comments.log(environment):
+                typer.echo(line)
         uncovered = _uncovered(git, [name for name in opened.settings.environments if name not in (environments or ())])
         for environment in uncovered:
             number = counted(len(environment.services), "service")
@@ -110,16 +116,25 @@ def react_to_smoke_tests(
     return done.status
 
 
+def _found(git: Git, folder: Path, environment: str) -> Evidence:
+    """What the tests left of an environment; where that cannot be trusted, with all services that Git has there."""
+    found = read_evidence(folder, environment)
+    if found.trusted:
+        return found
+    revision = found.revision if git.knows(found.revision) else git.commit("HEAD", "HEAD")
+    return with_untested(found, revision, _services(git, revision, environment))
+
+
 def _uncovered(git: Git, names: Sequence[str]) -> list[Evidence]:
     """Those of the environments that have services in the checked out commit."""
     revision = git.commit("HEAD", "HEAD")
-    snapshot = GitSnapshot(git, revision)
-    found = []
-    for name in names:
-        paths = (ServicePath.of(entry.path) for entry in snapshot.entries(f"{MANIFESTS}/{name}"))
-        if services := {path.service for path in paths if path is not None}:
-            found.append(not_covered(name, revision, services))
-    return found
+    every = {name: _services(git, revision, name) for name in names}
+    return [not_covered(name, revision, services) for name, services in every.items() if services]
+
+
+def _services(git: Git, revision: str, environment: str) -> set[str]:
+    paths = (ServicePath.of(entry.path) for entry in GitSnapshot(git, revision).entries(f"{MANIFESTS}/{environment}"))
+    return {path.service for path in paths if path is not None}
 
 
 def _token() -> Token:

@@ -36,5 +36,5 @@ def comment_on(
         text = f"{_NO_VERDICT}\n\n{run} tells why.\n"
     forge = connect(repository_url(os.environ), find_token())
     published = write_comment(forge, pull_request, text, Run(run_number(os.environ), run_attempt(os.environ), head))
-    typer.echo(f"Pull request {pull_request}: {published.outcome}")
+    typer.echo(f"Pull request {pull_request}: {published}")
     return ExitStatus.PASSED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,7 +46,8 @@ class Question:
     """The services to test: an environment's, or one of them; `base_url` is the address of that one for its clients.
 
     `revision`: the commit whose facts count ("": the newest one of the default branch). `patience`: seconds that the
-    first part of an answer may take. `connect_to`: the ways to hosts, as curl takes them (none: the gateway of the
+    first part of an answer may take. `within`: seconds after which the tests are stopped and their report is written
+    (0: by the number of services). `connect_to`: the ways to hosts, as curl takes them (none: the gateway of the
     local platform, if that is asked).
     """
 
@@ -54,6 +56,7 @@ class Question:
     base_url: str = ""
     revision: str = ""
     patience: float = 60.0
+    within: float = 0.0
     connect_to: tuple[str, ...] = ()
 
 
@@ -82,6 +85,7 @@ def run_smoke_tests(question: Question, where: Where, repository: Path | None, r
 
 def smoke_report(question: Question, where: Where, repository: Path | None) -> Report:
     """Run the smoke tests; their results. Raises InputError and NeuroscaleError where they cannot be run."""
+    began = time.monotonic()
     root = find_root(repository or Path.cwd())
     where = asked_cluster(where, root, question.environment)
     with open_cluster(where) as cluster:
@@ -115,6 +119,8 @@ def smoke_report(question: Question, where: Where, repository: Path | None) -> R
         patience=question.patience,
     )
     within = _BEFORE + len(spec.services) * _REQUESTS * question.patience
+    if question.within:
+        within = max(1.0, question.within - (time.monotonic() - began))
     return run(spec, _progress, within=within)
 
 
@@ -202,6 +208,15 @@ def look_at_services(
     patience: Annotated[
         float, typer.Option("--patience", help="Seconds that a first answer may take.", min=1, max=600)
     ] = 60.0,
+    within: Annotated[
+        float | None,
+        typer.Option(
+            "--within",
+            help="Seconds after which the tests are stopped, and what is known is reported. Default: 300, and 30 times "
+            "the patience for each service.",
+            min=1,
+        ),
+    ] = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
     state: ClusterStateOption = None,
@@ -212,6 +227,6 @@ def look_at_services(
 ) -> int:
     """Test whether deployed services match Git. Exit status: 0 all passed, 1 findings, 3 cannot be trusted."""
 
-    question = Question(environment, service, base_url, revision, patience, tuple(connect_to or ()))
+    question = Question(environment, service, base_url, revision, patience, within or 0.0, tuple(connect_to or ()))
     reports = Reports(json_file, junit_file, markdown_file)
     return run_smoke_tests(question, Where(context, kubeconfig, state), repository, reports)

@@ -11,7 +11,7 @@ from neuroscale.forge.rest import Forge
 from neuroscale.forge.revert import last_change
 from neuroscale.repo.layout import ServicePath
 
-_NEWEST = 20  # commits of the main branch whose statuses are asked for
+_NEWEST = 20  # the newest commits with a version of the service, whose statuses are asked for
 _JOB = "smoke"
 
 
@@ -26,32 +26,32 @@ class Tested:
 def smoke_tested(forge: Forge, main: Main, path: ServicePath) -> Tested:
     """Whether the smoke workflow passed with the service as it is on main.
 
-    Two things must hold, since anybody may write a comment: the workflow's comment on the merged pull request, whose
-    author is not the request's own, says that the service passed, and the workflow's own status of a commit of main
-    that has this version is a success. Raises ForgeError.
+    Two things must hold, since anybody may write a comment, and the forge does not say which account is the workflow's:
+    a comment of neither the request's author nor the token's account says that the service passed, and none says
+    otherwise; and the workflow's own status of a commit of main that has this version is a success. A run is also a
+    success where it does not cover the environment, but then its comment says so. Raises ForgeError.
     """
     name, git = f"{path.environment}/{path.service}", main.git
     change = last_change(git, main.base.commit, path.folder)
     pull = None if change is None else forge.merged_pull(change.commit, main.base.branch)
     if change is None or pull is None:
         return Tested(False, f"{name}: its last change came by no pull request, so no smoke test is told of it.")
-    own = ""
-    for comment in reversed(forge.comments(pull.number)):
+    by, own = "", ""
+    for comment in forge.comments(pull.number):
         record = record_of(comment)
         if record is None or name not in record.services:
-            continue
-        if record.passed(name) and comment.author == pull.author and not comment.author.endswith("[bot]"):
-            own = f" that counts: only {pull.author}, who opened it, says there that it passed"
             continue
         if not record.passed(name):
             outcome = record.services[name][0]
             return Tested(False, f"{name}: the comment on {pull.url} says of its smoke test: {outcome}.")
-        by = comment.author
-        break
-    else:
+        if comment.author in (pull.author, forge.account().login) and not comment.author.endswith("[bot]"):
+            own = f" that counts: only {comment.author}, who opened it or asks now, says there that it passed"
+        else:
+            by = comment.author
+    if not by:
         return Tested(False, f"{name}: {pull.url} has no comment of the smoke tests on it{own}.")
     between = git.text("rev-list", "--first-parent", f"{change.commit}..{main.base.commit}").split()
-    for commit in [*between, change.commit][-_NEWEST:]:
+    for commit in [*between, change.commit][:_NEWEST]:
         if any(map(_is_success, forge.statuses(commit))):
             return Tested(True, f"{name} passed its smoke test at {commit[:12]} (told by {by} on {pull.url}).")
     told = f"{name}: a comment of {by} on {pull.url} says that it passed, but no commit with this version has a"

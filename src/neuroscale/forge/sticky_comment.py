@@ -91,15 +91,7 @@ class Run:
         return f"<!-- neuroscale-run number={self.number} attempt={self.attempt} head={self.head_sha} -->"
 
 
-@dataclass(frozen=True)
-class CommentOutcome:
-    """The outcome. `comment` is the comment that exists now; None if no comment was read or written."""
-
-    outcome: Outcome
-    comment: Comment | None
-
-
-def write_comment(forge: Forge, number: int, markdown: str, run: Run, marker: str = MARKER) -> CommentOutcome:
+def write_comment(forge: Forge, number: int, markdown: str, run: Run, marker: str = MARKER) -> Outcome:
     """Make `markdown` the text of the comment with this `marker`, which is a line of its own; by default the gate's.
 
     Only comments of the token's own account that begin with the marker belong to the workflow. If a race or a repeated
@@ -131,15 +123,15 @@ class _Comment:
         self.written: Comment | None = None
         self.outcome: Outcome = "unchanged"
 
-    def write(self) -> CommentOutcome:
+    def write(self) -> Outcome:
         problem: ForgeError | None = None
         for pause in (0.0, *PAUSES):
             time.sleep(pause if problem else 0)
             if self.forge.pull(self.number).head_sha != self.run.head_sha:
-                return CommentOutcome("a newer commit is there", None)
+                return "a newer commit is there"
             try:
-                if settled := self._step():
-                    return CommentOutcome(self.outcome, settled)
+                if self._step():
+                    return self.outcome
                 problem = None
             except OutcomeUnknownError as error:
                 problem = error
@@ -151,12 +143,12 @@ class _Comment:
             f"Others keep changing the comment on pull request {self.number}. Run the command again."
         )
 
-    def _step(self) -> Comment | None:
-        """Take one step towards the wanted comments. Returns the comment once nothing is left to do."""
+    def _step(self) -> bool:
+        """Take one step towards the wanted comments. Returns whether nothing was left to do."""
         mine = self._mine()
         if not mine:
             self._written(self.forge.create_comment(self.number, self.body), "created")
-            return None
+            return False
         oldest = mine[0]
         newest = max(mine, key=self._age)
         if self._age(newest) > (self.run.number, self.run.attempt):
@@ -173,7 +165,7 @@ class _Comment:
         for comment in mine[1:]:
             self.forge.delete_comment(comment.id)
             changed = True
-        return None if changed else oldest
+        return not changed
 
     def _mine(self) -> list[Comment]:
         """The workflow's comments, oldest first, with the one just written, which a forge may list late."""

@@ -7,6 +7,9 @@ checks that will run), `started`, `result`, `problem`, and `finished` at the end
 from __future__ import annotations
 
 import os
+import select
+import signal
+import threading
 import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -44,8 +47,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_SECRETS] = []
     if spec.journal >= 0:
         os.set_inheritable(spec.journal, False)
+        threading.Thread(target=_end_with_the_reader, args=(spec.journal,), daemon=True).start()
     config.stash[_RECORDER] = _Recorder(spec, config.stash[_SECRETS])
     config.pluginmanager.register(config.stash[_RECORDER], "neuroscale-recorder")
+
+
+def _end_with_the_reader(journal: int) -> None:
+    """End this process and its children once nobody reads the records: the command that started it was ended."""
+    waiting = select.poll()
+    waiting.register(journal, 0)  # the end of the reader is always told
+    waiting.poll()
+    os.killpg(os.getpgrp(), signal.SIGKILL)  # the runner gives it a session of its own
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -43,6 +43,10 @@ class Record:
         """Whether the service has passed after this merge: a later failure is not the merge's fault."""
         return self.services.get(name, ("", ()))[0] == "passed"
 
+    def failed(self, name: str) -> bool:
+        """Whether the service failed after this merge, and has not passed since."""
+        return self.services.get(name, ("", ()))[0] == "failed"
+
     def line(self) -> str:
         """The hidden line."""
         services = {name: [outcome, *failed] for name, (outcome, failed) in sorted(self.services.items())}
@@ -84,10 +88,18 @@ def _read(text: str) -> Record | None:
 
 _LONGEST = 50_000  # characters; forges take 65,536
 _ROWS = 60
-_SYMBOLS: dict[Outcome, str] = {"passed": "✅", "failed": "❌", "waiting": "⏳", "untrusted": "🛑", "uncovered": "⚪"}
+_SYMBOLS: dict[Outcome, str] = {
+    "passed": "✅",
+    "failed": "❌",
+    "environment": "❌",
+    "waiting": "⏳",
+    "untrusted": "🛑",
+    "uncovered": "⚪",
+}
 _WORDS: dict[Outcome, str] = {
     "passed": "passed",
     "failed": "failed",
+    "environment": "failed for the whole environment",
     "waiting": "not deployed yet",
     "untrusted": "not tested",
     "uncovered": "not run",
@@ -96,13 +108,14 @@ _CHECKS = {"passed": "✅", "failed": "❌", "error": "🛑", "skipped": "⏭️
 _OLD = "⚠️"
 """Marks a check that passed against pods of the version before the merge."""
 _ORDER = ("failed", "error", "passed", "skipped")
-_WORST: tuple[Outcome, ...] = ("failed", "untrusted", "waiting", "uncovered", "passed")
+_WORST: tuple[Outcome, ...] = ("failed", "environment", "untrusted", "waiting", "uncovered", "passed")
 
 
 @dataclass(frozen=True)
 class Told:
     """The results of one merge. `others` are services that failed too and that this merge did not touch; `shared` are
-    checks of the whole environment that failed. `curl`: a command that asks the service, by `ENVIRONMENT/SERVICE`."""
+    checks of the whole environment that failed or could not decide. `curl`: a command that asks the service, by
+    `ENVIRONMENT/SERVICE`."""
 
     services: tuple[ServiceEvidence, ...]
     others: tuple[ServiceEvidence, ...]
@@ -111,15 +124,17 @@ class Told:
     curl: dict[str, str]
 
 
-def worst(services: Iterable[ServiceEvidence]) -> Outcome:
-    """The worst of several outcomes."""
-    outcomes = {one.outcome for one in services}
+def _worst(told: Told) -> Outcome:
+    """The worst outcome of the services, and of their environments as a whole."""
+    outcomes = {one.outcome for one in told.services}
+    if any(one.outcome == "failed" for one in told.shared):
+        outcomes.add("environment")
     return next((one for one in _WORST if one in outcomes), "untrusted")
 
 
 def comment(told: Told, reverted: Reverted | None, notes: Sequence[str]) -> str:
     """The comment on the merged pull request."""
-    outcome = worst(told.services)
+    outcome = _worst(told)
     named = ", ".join(code(one.name, 120) for one in told.services)
     parts = [f"## {_SYMBOLS[outcome]} Smoke test {_WORDS[outcome]}: {named}"]
     if reverted is not None:

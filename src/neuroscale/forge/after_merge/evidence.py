@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,9 +18,10 @@ SMOKE, STATUS = "smoke.json", "status.json"
 """The files of an environment, in a folder of its name: the output of `smoke --json` and `status --json`."""
 LARGEST_BYTES = 16 * MIB
 
-Outcome = Literal["passed", "failed", "waiting", "untrusted", "uncovered"]
-"""`waiting`: the service is not deployed yet, or still starts within its budget. `untrusted`: it could not be
-tested. `uncovered`: the workflow does not test its environment."""
+Outcome = Literal["passed", "failed", "environment", "waiting", "untrusted", "uncovered"]
+"""`environment`: its own checks passed, but one of the environment as a whole failed. `waiting`: the service is not
+deployed yet, or still starts within its budget. `untrusted`: it could not be tested. `uncovered`: the workflow does not
+test its environment."""
 
 # The verdicts of a service that equals Git. Any other service is being deployed, or is blocked for
 # a reason that the change did not cause.
@@ -53,7 +54,7 @@ class ServiceEvidence:
 
 @dataclass(frozen=True)
 class Evidence:
-    """One environment. `revision` is the commit that was tested ("": nothing was tested). `checks`: those of the
+    """One environment. `revision` is the commit that was tested, or was to be ("": not known). `checks`: those of the
     environment as a whole. `problems`: why no result can be trusted."""
 
     environment: str
@@ -76,6 +77,18 @@ def not_covered(environment: str, revision: str, services: Iterable[str]) -> Evi
     )
     rows = [ServiceEvidence(ServicePath(environment, name), "uncovered", why) for name in sorted(services)]
     return Evidence(environment, revision, tuple(rows))
+
+
+def with_untested(found: Evidence, revision: str, services: Iterable[str]) -> Evidence:
+    """The evidence of a run that cannot be trusted, with those services of the commit `revision` of which it says
+    nothing: each is untrusted."""
+    known = {one.path.service for one in found.services}
+    why = " ".join(found.problems)
+    rows = [
+        ServiceEvidence(ServicePath(found.environment, name), "untrusted", why)
+        for name in sorted(set(services) - known)
+    ]
+    return replace(found, revision=revision, services=(*found.services, *rows))
 
 
 @dataclass(frozen=True)
@@ -135,8 +148,12 @@ def _judged(report: Report, environment: str, name: str, status: _Status | None,
         outcome, why = "failed", status.reason if status is not None and status.verdict == "failed" else ""
     elif "error" in outcomes or "passed" not in outcomes:
         outcome, why = "untrusted", "Not every check could decide."
+    elif kept := sorted({one.needs for one in checks if one.outcome == "skipped" and one.needs}):
+        outcome, why = "untrusted", f"Checks of it did not run, because {', '.join(kept)} failed."
     elif any(one.misleads for one in checks):
         outcome, why = "waiting", "Pods of the version before this merge still answer."
+    elif broken := [one.title for one in report.checks if not one.service and one.outcome == "failed"]:
+        outcome, why = "environment", f"Its own checks passed, but not those of the environment: {', '.join(broken)}."
     else:
         outcome = "passed"
     url, model = (status.url, status.model) if status else ("", "")

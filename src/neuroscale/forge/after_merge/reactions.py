@@ -126,8 +126,13 @@ class AfterMerge:
         blamed = [one for one in services if one.outcome == "failed" and not told_before.passed(one.name)]
         later = [one for one in services if one.outcome != "passed" and told_before.passed(one.name)]
         lines = [f"{one.name}: not reverted. It passed after pull request {pull.number} was merged." for one in later]
-        # A service that passed once is settled: the merged pull request gets no comment on a later failure.
-        news = [one for one in services if one not in later]
+        # A service that passed once is settled: the merged pull request gets no comment on a later failure. Nor does a
+        # run that saw nothing hide that it failed.
+        news = [
+            one
+            for one in services
+            if one not in later and not (one.outcome == "untrusted" and told_before.failed(one.name))
+        ]
         if all(told_before.passed(one.name) for one in news):
             return lines
         names = {one.name for one in services}
@@ -153,7 +158,7 @@ class AfterMerge:
         text = f"{record.line()}\n{comments.comment(told, reverted, self._notes(told_before, news))}"
         run = Run(self._run.number, self._run.attempt, pull.head_sha)
         published = write_comment(self._forge, pull.number, text, run, MARKER)
-        return [*lines, f"The comment on pull request {pull.number}: {published.outcome}."]
+        return [*lines, f"The comment on pull request {pull.number}: {published}."]
 
     def _revert(self, merge: Merge, blamed: list[ServiceEvidence], told: comments.Told, number: int) -> Reverted:
         """`number`: the revert that an earlier run told of (0: none)."""
@@ -185,8 +190,7 @@ class AfterMerge:
         before = None if earlier is None else self._merge_of(earlier)
         if before is None:
             return ""
-        outcome, _ = self._record_of(before).services.get(service.name, ("", ()))
-        if outcome != "failed":
+        if not self._record_of(before).failed(service.name):
             return ""
         return f"The version before, of pull request {before.pull.number}, failed its smoke test as well."
 
