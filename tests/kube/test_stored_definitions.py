@@ -9,6 +9,7 @@ import pytest
 
 from api_server import ApiServer
 from neuroscale.core import schemas
+from neuroscale.core.waiting import attempts
 from neuroscale.kube.apply import apply_all, await_served, marked, store_definitions
 from neuroscale.kube.client import Identity, Object
 
@@ -32,6 +33,11 @@ def stored(api_server: ApiServer) -> Iterator[Object]:
     await_served(api_server.cluster, [wanted], 60)
     yield wanted
     api_server.cluster.delete(Identity.of(wanted))
+    # Its finalizer ends it a moment later, and would take what the next test stores.
+    for _ in attempts(60, 0.1):
+        if api_server.cluster.get(wanted["apiVersion"], wanted["kind"], wanted["metadata"]["name"]) is None:
+            return
+    raise AssertionError(f"{wanted['metadata']['name']} is still there")
 
 
 def there(server: ApiServer, wanted: Object) -> Object:
