@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import httpx
@@ -28,6 +28,7 @@ from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.gitea import NAME as FORGE
 from neuroscale.local.start_and_stop import last_lines
 from neuroscale.rendering.planning_inputs import read_planning_inputs
+from neuroscale.repo.layout import RENDERED_KINDS
 from neuroscale.repo.snapshot import FolderSnapshot
 from plan_factory import pull_request_for
 
@@ -54,7 +55,7 @@ def service_files(name: str, example: str = "gemma-4-26b-a4b-qat") -> dict[str, 
 
 def objects_of(files: Mapping[str, str]) -> list[Object]:
     """The Kubernetes objects among a service's files."""
-    return [value for path, text in files.items() for value in [yaml.safe_load(text)] if path and "kind" in value]
+    return [yaml.safe_load(text) for path, text in files.items() if PurePosixPath(path).name in RENDERED_KINDS]
 
 
 @dataclass(frozen=True)
