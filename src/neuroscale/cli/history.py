@@ -125,7 +125,7 @@ def _as_json(value: Any) -> Any:
 
 def _lines(path: ServicePath, branch: str, found: list[Change], limit: int, missing: list[str]) -> Iterator[str]:
     most = f"the last {counted(limit, 'change')}" if len(found) == limit else counted(len(found), "change")
-    yield f"{path.environment}/{path.service}: {most} on {branch}, the newest first"
+    yield f"{path.name}: {most} on {branch}, the newest first"
     for change in found:
         yield ""
         yield f"{_time(change.merged)}  {change.kind}  {change.commit[:12]}  {terminal(change.subject)}"

@@ -26,6 +26,7 @@ from neuroscale.cli.service_change import (
     SetOption,
     UnsetOption,
     UntilOption,
+    once_for_each_main,
     run_change,
 )
 from neuroscale.core.errors import InputError
@@ -84,23 +85,20 @@ def promote_service(
 
 def _evidence(rest: Rest, where: Where, root: Path, reason: str) -> Callable[[Main, ServicePath], Sequence[str]]:
     """Says why the service may be promoted. Raises InputError if it is not known to work, and no reason is given."""
-    told: dict[str, list[str]] = {}
 
     def evidence(main: Main, path: ServicePath) -> Sequence[str]:
-        if main.base.commit not in told:
-            tested = tested_in(rest, where, root, main, path)
-            if not tested.passed and not reason:
-                raise InputError.at(
-                    path.folder,
-                    "",
-                    f"is not known to be live and tested: {tested.sentence.removesuffix('.')}",
-                    "Wait for its smoke test, name the cluster to test it there now (--context), or say why it is "
-                    "promoted all the same: --reason TEXT.",
-                )
-            told[main.base.commit] = [tested.sentence, *([f"Why: {reason}"] if reason else [])]
-        return told[main.base.commit]
+        tested = tested_in(rest, where, root, main, path)
+        if not tested.passed and not reason:
+            raise InputError.at(
+                path.folder,
+                "",
+                f"is not known to be live and tested: {tested.sentence.removesuffix('.')}",
+                "Wait for its smoke test, name the cluster to test it there now (--context), or say why it is "
+                "promoted all the same: --reason TEXT.",
+            )
+        return [tested.sentence, *([f"Why: {reason}"] if reason else [])]
 
-    return evidence
+    return once_for_each_main(evidence)
 
 
 def tested_in(rest: Rest, where: Where, root: Path, main: Main, path: ServicePath) -> Tested:
@@ -119,4 +117,4 @@ def tested_in(rest: Rest, where: Where, root: Path, main: Main, path: ServicePat
     report = smoke_report(Question(path.environment, path.service, revision=main.base.commit), where, root)
     failed = next((f" {one.title}: {one.message}" for one in report.checks if one.outcome in ("failed", "error")), "")
     passed = report.passed and not any(one.misleads for one in report.checks)
-    return Tested(passed, f"{path.environment}/{path.service}, tested now in its cluster: {headline(report)}.{failed}")
+    return Tested(passed, f"{path.name}, tested now in its cluster: {headline(report)}.{failed}")

@@ -20,7 +20,14 @@ from neuroscale.cli.options import (
     TokenFileOption,
     say_progress,
 )
-from neuroscale.cli.service_change import ChangedServiceArgument, DryRunOption, Forge, ReasonOption, run_change
+from neuroscale.cli.service_change import (
+    ChangedServiceArgument,
+    DryRunOption,
+    Forge,
+    ReasonOption,
+    once_for_each_main,
+    run_change,
+)
 
 if TYPE_CHECKING:
     from neuroscale.catalog.settings import Settings
@@ -91,24 +98,19 @@ def restore_service(
 def _said(
     where: Where, prometheus_url: str, root: Path, reason: str
 ) -> Callable[[Main, ServicePath, Version], Sequence[str]]:
-    told: dict[str, list[str]] = {}
-
     def said(main: Main, path: ServicePath, version: Version) -> Sequence[str]:
-        if main.base.commit not in told:
-            plan = version.plan
-            sentences = [f"Why: {reason}"] if reason else []
-            if plan is None:
-                sentences.append("Its plan cannot be read: what it costs, and what remains of it, is not known.")
-            else:
-                sentences += [
-                    last_requests(main.inputs.settings, path, plan, where, prometheus_url, root),
-                    _saves(plan),
-                    *_remains(plan),
-                ]
-            told[main.base.commit] = sentences
-        return told[main.base.commit]
+        plan = version.plan
+        sentences = [f"Why: {reason}"] if reason else []
+        if plan is None:
+            return [*sentences, "Its plan cannot be read: what it costs, and what remains of it, is not known."]
+        return [
+            *sentences,
+            last_requests(main.inputs.settings, path, plan, where, prometheus_url, root),
+            _saves(plan),
+            *_remains(plan),
+        ]
 
-    return said
+    return once_for_each_main(said)
 
 
 def last_requests(settings: Settings, path: ServicePath, plan: Plan, where: Where, url: str, root: Path) -> str:

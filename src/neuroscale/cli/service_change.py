@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, NamedTuple, ParamSpec
 
 import typer
 
@@ -14,9 +14,11 @@ from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import terminal
 
 if TYPE_CHECKING:
-    from neuroscale.forge.request_flow import Change, Draft, Service
+    from neuroscale.forge.request_flow import Change, Draft, Main, Service
     from neuroscale.forge.rest import Forge as Rest
     from neuroscale.gate.verdict import ServiceReport
+
+P = ParamSpec("P")
 
 ChangedServiceArgument = Annotated[
     str,
@@ -37,6 +39,20 @@ UnsetOption = Annotated[
     typer.Option("--unset", help="A field to leave out: a typical length, or an override (overrides.max_num_seqs)."),
 ]
 UntilOption = Annotated[str, typer.Option("--until", help="The last day of the overrides that --set sets: 2027-01-31.")]
+
+
+def once_for_each_main(
+    make: Callable[Concatenate[Main, P], Sequence[str]],
+) -> Callable[Concatenate[Main, P], Sequence[str]]:
+    """Sentences that cost a question to a cluster: made again only where the forge's main branch moved meanwhile."""
+    made: dict[str, Sequence[str]] = {}
+
+    def kept(main: Main, /, *rest: P.args, **named: P.kwargs) -> Sequence[str]:
+        if main.base.commit not in made:
+            made[main.base.commit] = make(main, *rest, **named)
+        return made[main.base.commit]
+
+    return kept
 
 
 class Forge(NamedTuple):

@@ -185,11 +185,11 @@ def _print(looked: Looked, done: Mapping[ServicePath, Done], *, as_json: bool, d
         typer.echo("")
         print_upgrades(looked.upgrades, plain_console(200))
     _list("Left out, since they get worse; --also-worse takes those that can be served", _worse(looked))
-    _list("Not planned", [f"{_name(path)}: {why}" for path, why in looked.unusable.items()])
+    _list("Not planned", [f"{path.name}: {why}" for path, why in looked.unusable.items()])
     results = ("opened", "updated", "unchanged", "waiting", "declined", "refused", "left out")
     for result in results:
         rows = [
-            f"{_name(path)}: {' '.join(filter(None, (one.url, one.why)))}"
+            f"{path.name}: {' '.join(filter(None, (one.url, one.why)))}"
             for path, one in done.items()
             if one.result == result
         ]
@@ -199,7 +199,7 @@ def _print(looked: Looked, done: Mapping[ServicePath, Done], *, as_json: bool, d
 
 
 def _worse(looked: Looked) -> list[str]:
-    return [f"{_name(path)}: {'; '.join(one.worse)}" for path, one in looked.worse.items()]
+    return [f"{path.name}: {'; '.join(one.worse)}" for path, one in looked.worse.items()]
 
 
 def _list(heading: str, rows: Sequence[str]) -> None:
@@ -207,10 +207,6 @@ def _list(heading: str, rows: Sequence[str]) -> None:
         typer.echo(f"\n{heading}")
     for row in rows:
         typer.echo(f"  {terminal(row, 1000)}")
-
-
-def _name(path: ServicePath) -> str:
-    return f"{path.environment}/{path.service}"
 
 
 def _mapping(looked: Looked, done: Mapping[ServicePath, Done], *, dry_run: bool) -> dict[str, Any]:
@@ -221,7 +217,7 @@ def _mapping(looked: Looked, done: Mapping[ServicePath, Done], *, dry_run: bool)
         "services": looked.count,
         "upgrades": [
             {
-                "service": _name(path),
+                "service": path.name,
                 **as_mapping(one),
                 "result": done[path].result if path in done else None,
                 "url": done[path].url if path in done else "",
@@ -229,6 +225,6 @@ def _mapping(looked: Looked, done: Mapping[ServicePath, Done], *, dry_run: bool)
             }
             for path, one in looked.upgrades.items()
         ],
-        "left_out": [{"service": _name(path), **as_mapping(one)} for path, one in looked.worse.items()],
-        "not_planned": [{"service": _name(path), "why": why} for path, why in looked.unusable.items()],
+        "left_out": [{"service": path.name, **as_mapping(one)} for path, one in looked.worse.items()],
+        "not_planned": [{"service": path.name, "why": why} for path, why in looked.unusable.items()],
     }

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 
 from neuroscale.core.printable import counted, one_line
@@ -48,7 +49,7 @@ class Subject:
     quota: int | None = None
     same_pods: bool | None = None
 
-    @property
+    @cached_property
     def report(self) -> ServiceReport:
         """What the gate would say of the service."""
         before, plan = self.asked_before, self.plan

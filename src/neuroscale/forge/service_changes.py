@@ -111,10 +111,9 @@ class Updated(Change):
             f"{one.field} {one.after if one.after is not None else 'left out'}"
             for one in changed_answers(before.request, request)
         )
-        name = f"{service.path.environment}/{service.path.service}"
         said = [f"Why: {self._changes.reason}"] if self._changes.reason else []
         notes = _notes_of_catalog(service, request)
-        return planned(service, request, title=f"Change {name}: {fields}", said=said, notes=notes)
+        return planned(service, request, title=f"Change {service.path.name}: {fields}", said=said, notes=notes)
 
 
 class Retired(Change):
@@ -128,7 +127,7 @@ class Retired(Change):
         return _present_or_past(self._named, main)
 
     def draft(self, service: Service) -> Draft:
-        name = f"{service.path.environment}/{service.path.service}"
+        name = service.path.name
         title = description.title(f"Retire {name}")
         said = self._said(service.main, service.path, service.merged) if service.merged else ()
         asks_for = f"the removal of the service {code(name, 120)}"
@@ -158,11 +157,10 @@ class Restored(Change):
         removal = removed_services(git, base.commit)[path]
         version = _version(git, f"{removal}^", path, removal[:12])
         when = git.text("show", "--no-patch", "--format=%cs", removal)
-        name = f"{path.environment}/{path.service}"
         how = "planned anew with today's catalog" if self._anew else "to the byte"
         said = [f"{path.folder} as it was before {removal[:12]} removed it on {when}, {how}."]
         said += [f"Why: {self._reason}"] if self._reason else []
-        title = f"Restore {name}"
+        title = f"Restore {path.name}"
         if self._anew:
             check_request(version.request, service.main.known, path.folder)
             return planned(service, version.request, anew=True, title=title, said=said)
@@ -226,7 +224,7 @@ class Promoted(Change):
             for one in source.request.overrides
             if one.field not in overridden
         ]
-        name = f"{path.environment}/{path.service}"
+        name = path.name
         title = "" if service.merged is None else f"Change {request.environment}/{request.service}: as {name}"
         inputs = main.inputs
         made = plan(request, inputs.catalog, inputs.settings, inputs.template.version)
@@ -235,7 +233,7 @@ class Promoted(Change):
             *self._evidence(main, path),
             *change_view.sentences(compared(source, request, made), path.environment, request.environment),
         ]
-        return planned(service, request, title=title, said=said, notes=notes)
+        return planned(service, request, made=made, title=title, said=said, notes=notes)
 
 
 def compared(source: Version, request: Request, plan: Plan) -> ServiceReport:
@@ -338,19 +336,22 @@ def planned(
     request: Request,
     *,
     anew: bool = False,
+    made: Plan | None = None,
     title: str = "",
     said: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> Draft:
     """The service with these answers. Its plan stays if the answers are those of main, unless it is made `anew`.
 
-    `title`: of the pull request ("": the template's). `said`: sentences that the pull request and the commit begin
-    with. Raises InputError for a template that does not suit, and RefusedPlanError.
+    `made`: the plan for these answers by main, where the caller has it already. `title`: of the pull request ("": the
+    template's). `said`: sentences that the pull request and the commit begin with. Raises InputError for a template
+    that does not suit, and RefusedPlanError.
     """
     inputs, base = service.main.inputs, service.main.base
     catalog, settings, template = inputs.catalog, inputs.settings, inputs.template
     before = service.merged.plan if service.merged else None
-    made = plan(request, catalog, settings, template.version)
+    if made is None:
+        made = plan(request, catalog, settings, template.version)
     told = list(notes)
     if not anew and before is not None and before.lock.request_digest == request_digest(request):
         if before.model_copy(update={"lock": made.lock}) != made:

@@ -31,7 +31,7 @@ def smoke_tested(forge: Forge, main: Main, path: ServicePath) -> Tested:
     otherwise; and the workflow's own status of a commit of main that has this version is a success. A run is also a
     success where it does not cover the environment, but then its comment says so. Raises ForgeError.
     """
-    name, git = f"{path.environment}/{path.service}", main.git
+    name, git = path.name, main.git
     change = last_change(git, main.base.commit, path.folder)
     pull = None if change is None else forge.merged_pull(change.commit, main.base.branch)
     if change is None or pull is None:

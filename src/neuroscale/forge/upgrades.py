@@ -52,7 +52,7 @@ class Anew(Change):
         if service.there is not None and not _is_upgrade(service):
             told = f"has an open pull request of another change: {service.there.pull.url}"
             raise InputError.at(service.path.folder, "", told, "Have it merged or closed first.")
-        name = f"{service.path.environment}/{service.path.service}"
+        name = service.path.name
         title = f"{TITLE}{name}: {', '.join(self._upgrade.moved)}"
         return planned(service, service.merged.request, anew=True, title=title, said=sentences(self._upgrade))
 

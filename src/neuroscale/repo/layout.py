@@ -114,6 +114,11 @@ class ServicePath:
     def folder(self) -> str:
         return f"{MANIFESTS}/{self.environment}/{self.service}"
 
+    @property
+    def name(self) -> str:
+        """`ENVIRONMENT/SERVICE`, as command lines name it."""
+        return f"{self.environment}/{self.service}"
+
     @classmethod
     def of(cls, path: str) -> ServicePath | None:
         """The service that a repository path lies in, or None for a path outside every service folder."""

@@ -66,7 +66,7 @@ def as_rows(service: ServiceReport) -> list[dict[str, Any]]:
 def _facts(plan: Plan | None) -> dict[str, str]:
     if plan is None:
         return {}
-    memory, cost = plan.memory_gib, plan.cost
+    cost = plan.cost
     price = "not known"
     if cost.monthly_min is not None and cost.monthly_max is not None:
         price = phrases.between(cost.monthly_min, cost.monthly_max)
@@ -76,7 +76,7 @@ def _facts(plan: Plan | None) -> dict[str, str]:
         "replicas": f"{plan.replicas.min:,}"
         if plan.replicas.min == plan.replicas.max
         else f"{plan.replicas.min:,} to {plan.replicas.max:,}",
-        "memory": f"{memory.usable - memory.free:.1f} of {memory.usable:.1f} GiB of each accelerator",
+        "memory": f"{phrases.memory_in_use(plan)} of each accelerator",
         "longest context": f"{plan.max_model_len:,} tokens",
         "requests at once": f"{plan.max_concurrency:,} of full length on each replica",
         "speed": phrases.speed(plan.speed) or "not known",

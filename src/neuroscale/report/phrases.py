@@ -62,6 +62,12 @@ def placement(plan: Plan, name: Escape) -> str:
     )
 
 
+def memory_in_use(plan: Plan) -> str:
+    """`16.0 of 19.8 GiB`: of each accelerator, what a replica takes of what it may."""
+    memory = plan.memory_gib
+    return f"{memory.usable - memory.free:.1f} of {memory.usable:.1f} GiB"
+
+
 def memory_caption(plan: Plan) -> str:
     """The caption of the memory bar of a plan with several accelerators."""
     return f"GiB on each of the {plan.accelerator_count:,} accelerators:"

@@ -48,7 +48,7 @@ def print_upgrades(upgrades: Mapping[ServicePath, Upgrade], console: Console) ->
     for name in ("service", *COLUMNS, "what moved"):
         table.add_column(name, overflow="fold")
     for path, upgrade in upgrades.items():
-        cells = [f"{path.environment}/{path.service}", *(text or "-" for text in differences(upgrade).values())]
+        cells = [path.name, *(text or "-" for text in differences(upgrade).values())]
         table.add_row(*(Text(terminal(cell)) for cell in (*cells, ", ".join(upgrade.moved))))
     console.print(table)
 
@@ -75,8 +75,7 @@ def _change(before: str, after: str) -> str:
 
 
 def _memory(made: Plan) -> str:
-    memory = made.memory_gib
-    return f"{memory.usable - memory.free:.1f} of {memory.usable:.1f} GiB of {phrases.accelerators(made, str)}"
+    return f"{phrases.memory_in_use(made)} of {phrases.accelerators(made, str)}"
 
 
 def _speed(made: Plan) -> str:
