@@ -8,17 +8,20 @@ SET_UP = command -v $(PYTHON) >/dev/null || { echo "set-up: $(PYTHON) is not ins
 unexport PYTHONDONTWRITEBYTECODE
 # More workers than processors: many tests wait for a cluster, a model or an answer.
 WORKERS ?= 4
-PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --durations=25 --durations-min=10 --junit-xml .state/tests.xml
+PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --durations=25 --durations-min=10 --junit-xml .state/tests.xml -m "not browser"
 
 # Some of these wait for a process that they started: three workers for two processors. Each collects all tests first.
 QUICK_WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores > 4 ? 8 : (3 * cores + 1) / 2)))
 QUICKLY := NEUROSCALE_TEST_QUICK=1 $(BIN)/pytest --quiet --numprocesses $(QUICK_WORKERS) -m "not tools and not platform and not live and not slow"
 
+# Playwright lies beside .venv, which set-up keeps as its own lock says; its browser is the machine's.
+BROWSER := .state/browser
+
 # Types are checked beside the tests; when one of the two fails, the other still says what it found.
 BESIDE_TYPES := $(MAKE) --no-print-directory --jobs 2 types
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bundle demo milestones check test test-all lint style types workflows quick-tests every-test lock clean
+.PHONY: help setup bundle demo milestones check test test-all portal-test lint style types workflows quick-tests every-test lock clean
 
 help: ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
@@ -70,6 +73,12 @@ quick-tests:
 
 every-test:
 	@$(PYTEST)
+
+portal-test: setup ## Set up, also Backstage (1.2 GB), and go through it and the pages in Chromium (apt-get install chromium)
+	@command -v chromium >/dev/null || { echo "portal-test: Chromium is missing. Install it: apt-get install chromium"; exit 1; }
+	@$(BIN)/uv pip install --quiet --require-hashes --target $(BROWSER) --requirement requirements/browser.txt
+	@$(SET_UP) --for portal
+	@PYTHONPATH=$(BROWSER) $(BIN)/pytest --quiet tests/portal -m browser
 
 lock: ## Renew requirements/*.txt from pyproject.toml (UPGRADE=--upgrade: newest versions)
 	@$(SET_UP) --for check

@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> int:
     """Write others.yaml; returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--environment", type=Path, default=cache_folder() / "other-planners")
-    python = _environment(parser.parse_args(arguments).environment)
+    python = environment(parser.parse_args(arguments).environment)
     cases = read_cases(CASES)
     questions = [_question(cases, case) for case in cases.starts if case.left_out is None]
     asked = subprocess.run(
@@ -108,8 +108,8 @@ def _kept(answer: dict[str, Any], judged: set[str]) -> dict[str, Any]:
     return {"figures": figures} if figures else {"problem": "tells no figure that is judged here"}
 
 
-def _environment(folder: Path) -> Path:
-    """The Python of an environment that holds exactly what the lock names."""
+def environment(folder: Path) -> Path:
+    """The Python of an environment that holds exactly what the lock names; it is made anew where it differs."""
     stamp = folder / "compare.txt"
     python = folder / "bin/python"
     wanted = LOCK.read_text(encoding="utf-8")

@@ -15,16 +15,20 @@ _LOCKS = {
     "bootstrap.txt": ["--group", "bootstrap"],
     "go.txt": ["--group", "go"],
     "zig.txt": ["--group", "zig"],
+    "browser.txt": ["--group", "browser"],
     "compare.txt": ["--group", "compare"],
     # Only the extra: it shares no environment with this package.
     "serve.txt": ["-"],
+    # guidellm takes two small classes of torch, for which bench/guidellm_without_torch.py stands in: it and CUDA's
+    # libraries are 4.5 GB.
+    "bench.txt": ["--group", "bench", "--excludes", "/dev/stdin"],
 }
 
 
 def main(arguments: list[str]) -> int:
     """Write every lock file; returns the exit status."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    serve = "\n".join(project["optional-dependencies"]["serve"])
+    given = {"serve.txt": "\n".join(project["optional-dependencies"]["serve"]), "bench.txt": "torch"}
     for name, sources in _LOCKS.items():
         lock = REPOSITORY / "requirements" / name
         command = [
@@ -33,7 +37,7 @@ def main(arguments: list[str]) -> int:
             *("--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"),
             *("--output-file", str(lock)),
         ]
-        status = subprocess.run(command, cwd=REPOSITORY, check=False, input=serve, text=True).returncode
+        status = subprocess.run(command, cwd=REPOSITORY, check=False, input=given.get(name), text=True).returncode
         if status != 0:
             print(f"lock: uv could not resolve requirements/{name}; the file is as it was.")
             return status

@@ -10,7 +10,7 @@ import typer
 from accuracy.comparison import AIMS, FROM_HEADERS, KINDS, Kind, Row, Summary, Tally, compare, holds, summarize
 from accuracy.planner_answers import Planner
 from accuracy.reading import Cases, read_cases
-from neuroscale.catalog import load_catalog
+from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.cli import app
 from neuroscale.cli.options import JsonOption, RepositoryOption, print_json
 from neuroscale.core.errors import ExitStatus, InputError, Problem
@@ -19,6 +19,8 @@ from neuroscale.repo.layout import find_root
 from neuroscale.repo.snapshot import FolderSnapshot
 
 CASES = "tests/ground_truth"
+LOGS_ONLY = "causes"
+"""The word of --only for the causes of logs, which are no figures of planning."""
 
 
 def as_mapping(cases: Cases, rows: tuple[Row, ...], summaries: tuple[Summary, ...]) -> dict[str, Any]:
@@ -85,16 +87,29 @@ def show_accuracy(
         Path | None, typer.Option("--cases", help="A folder of cases. Default: the repository's tests/ground_truth.")
     ] = None,
     only: Annotated[
-        str | None, typer.Option("--only", help="One kind of figure alone, such as verdict, weights or kv_tokens.")
+        str | None,
+        typer.Option("--only", help="One kind of figure alone, such as verdict, weights, kv_tokens or causes."),
     ] = None,
+    speed: Annotated[
+        bool, typer.Option("--speed", help="Compare the speeds under load instead of memory and start-up.")
+    ] = False,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
     """Compare planning's figures with measured ones. Exit status 1: a figure misses its target."""
-    kind = None if only is None else _kind(only)
+    if speed and only is not None:
+        raise InputError(Problem("--only", "", "has no part of --speed", "Give one of the two options."))
     root = find_root(repository or Path.cwd())
-    read = read_cases(cases or root / CASES)
-    rows = compare(read, Planner(read, load_catalog(FolderSnapshot(root))), kind)
+    folder, catalog = cases or root / CASES, load_catalog(FolderSnapshot(root))
+    if only == LOGS_ONLY:
+        from accuracy.causes import LOGS, show_causes
+
+        return ExitStatus.PASSED if show_causes(folder / LOGS, catalog, as_json) else ExitStatus.FINDINGS
+    kind = None if only is None else _kind(only)
+    read = read_cases(folder)
+    if speed:
+        return _show_speed(folder, read, catalog, as_json=as_json)
+    rows = compare(read, Planner(read, catalog), kind)
     if not rows:
         message = "no case has this figure" if kind else "no case is judged"
         raise InputError(Problem(str(cases or CASES), kind or "", message, "Name another kind, or a folder of cases."))
@@ -110,12 +125,34 @@ def show_accuracy(
     return ExitStatus.PASSED if holds(rows) else ExitStatus.FINDINGS
 
 
+def _show_speed(folder: Path, read: Cases, catalog: Catalog, *, as_json: bool) -> int:
+    from accuracy.speed_cases import read_speed_cases
+    from accuracy.speed_comparison import compare_speed
+    from accuracy.speed_others import read_speed_others
+    from accuracy.speed_planner import SpeedPlanner
+    from accuracy.speed_view import as_mapping, print_speed
+
+    cases = read_speed_cases(folder, {*read.models, *catalog.models}, catalog.accelerators)
+    others = read_speed_others(folder, cases)
+    rows = compare_speed(cases, SpeedPlanner(read, cases, catalog), others)
+    if not rows:
+        raise InputError(Problem(str(folder), "speed", "holds no measured speed", "Name a folder with speed/ in it."))
+    if as_json:
+        told = as_mapping(cases, rows, others)
+        print_json(told)
+        return ExitStatus.PASSED if told["holds"] else ExitStatus.FINDINGS
+    from rich.console import Console
+
+    holds = print_speed(cases, rows, others, Console(highlight=False))
+    return ExitStatus.PASSED if holds else ExitStatus.FINDINGS
+
+
 def _kind(name: str) -> Kind:
 
     for kind in KINDS:
         if kind == name:
             return kind
-    raise InputError(Problem("--only", "", f"{name!r} is not a kind of figure", suggest(name, KINDS)))
+    raise InputError(Problem("--only", "", f"{name!r} is not a kind of figure", suggest(name, (*KINDS, LOGS_ONLY))))
 
 
 def main() -> None:

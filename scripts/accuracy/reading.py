@@ -59,8 +59,8 @@ def read_cases(folder: Path) -> Cases:
     problems: list[Problem] = []
     models: dict[str, ModelCase] = {}
     places: dict[str, str] = {}
-    for path in _files(folder / "models"):
-        model = _read(ModelCase, path, problems)
+    for path in files_of(folder / "models"):
+        model = read_file(ModelCase, path, problems)
         if model is None:
             continue
         if model.name in models:
@@ -68,8 +68,8 @@ def read_cases(folder: Path) -> Cases:
         models[model.name] = model
         places[model.name] = str(path)
     starts: dict[str, StartCase] = {}
-    for path in _files(folder / "starts"):
-        read = _read(_Starts, path, problems)
+    for path in files_of(folder / "starts"):
+        read = read_file(_Starts, path, problems)
         for number, case in enumerate(read.cases if read else ()):
             where = f"cases[{number}]"
             if case.id in starts:
@@ -81,7 +81,7 @@ def read_cases(folder: Path) -> Cases:
     problems += _dangling(models, places)
     others = Others()
     if (folder / "others.yaml").is_file():
-        others = _read(Others, folder / "others.yaml", problems) or others
+        others = read_file(Others, folder / "others.yaml", problems) or others
         for case_id in others.answers:
             if case_id not in starts and not problems:
                 message = f"{case_id!r} is not a case of the ground truth"
@@ -94,11 +94,12 @@ def read_cases(folder: Path) -> Cases:
     return Cases(models, tuple(starts.values()), others)
 
 
-def _files(folder: Path) -> list[Path]:
+def files_of(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.yaml")) if folder.is_dir() else []
 
 
-def _read(kind: type[Kind], path: Path, problems: list[Problem]) -> Kind | None:
+def read_file(kind: type[Kind], path: Path, problems: list[Problem]) -> Kind | None:
+    """What a file holds; None, and a problem more, if it cannot be read."""
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise InputError(Problem(str(path), "", f"is larger than {LARGEST_FILE // MIB} MiB", "Split it."))

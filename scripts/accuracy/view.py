@@ -82,7 +82,7 @@ def _table(title: str, kinds: Sequence[Kind], rows: Iterable[Row], console: Cons
         lines.append([Text(f"{terminal(case)}{star}"), *cells, *(_others(tool, of_case) for tool in tools)])
         if not set(of_case) & set(kinds):
             lines[-1].append(Text("; ".join(_elsewhere(row) for row in of_case.values())))
-    _print(lines, console)
+    print_columns(lines, console)
     line(
         console,
         "* held out, a third of all by a hash of the name: shows whether figures were fitted to the rest",
@@ -177,7 +177,7 @@ def _summary(cases: Cases, summaries: Sequence[Summary], console: Console) -> No
             ]
         )
         lines += [_of_tool(tool, tally) for tool, tally in each.others.items()]
-    _print(lines, console)
+    print_columns(lines, console)
     shown = {tool for each in summaries for tool in each.others}
     for tool in cases.others.tools:
         if tool.name not in shown:
@@ -203,7 +203,7 @@ def _of_tool(tool: str, tally: Tally) -> list[Text]:
     ]
 
 
-def _print(lines: Sequence[Sequence[Text]], console: Console) -> None:
+def print_columns(lines: Sequence[Sequence[Text]], console: Console) -> None:
     """Columns as wide as their cells: names to the left, and cells that start with a figure to the right."""
     widths = [max(row[column].cell_len for row in lines) for column in range(len(lines[0]))] + [0]
     for row in lines:

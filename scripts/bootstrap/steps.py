@@ -11,10 +11,12 @@ from bootstrap import prerequisites
 from bootstrap.bundle import SCHEMAS, Bundle, RefusedError
 from bootstrap.go import Go
 from bootstrap.locks import locked
-from bootstrap.packages import NodePackages, PythonPackages, unpack
+from bootstrap.machine import write_stamp
+from bootstrap.packages import NodePackages, PortalPages, PythonPackages, make_environment, unpack
 from bootstrap.running import run, say
 from bootstrap.sbom import BillOfMaterials
 from bootstrap.serving import Serving
+from neuroscale.bench.environment import LOCK, PACKAGE, STAMP, GuidellmEnvironment
 from neuroscale.core import tool_cache
 from neuroscale.core.units import GIB
 
@@ -25,11 +27,13 @@ PURPOSES = {
     "lint": "only what `make lint` runs: packages, and the linter of workflows",
     "demo": "only the tools for the demo's first verdicts; the demo sets up the others while it runs",
     "platform": "what the platform on this machine runs, without the tools of the tests",
+    "bench": "only what `neuroscale bench` runs: packages, and guidellm in an environment of its own",
+    "portal": "what the platform on this machine runs, and Backstage for `neuroscale local up --with portal`",
     "bundle": "only what a bundle holds: every tool and the schemas, without vLLM",
 }
 # The schemas are built by the packages that set-up just installed, and not by the interpreter that runs it.
 _SCHEMA_PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from bootstrap.schema_build import main; main()"
-_LISTED_LOCKS = ("runtime.txt", "dev.txt", "bootstrap.txt", "go.txt", "zig.txt", "serve.txt")
+_LISTED_LOCKS = ("runtime.txt", "dev.txt", "bootstrap.txt", "go.txt", "zig.txt", "serve.txt", "bench.txt")
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,8 @@ _FETCHED = 0.05  # of the seconds of a build: a tool out of a bundle, by a line 
 _SCHEMAS = _Costs(20, 1.2, 0.01)
 _GO = 0.25 * GIB
 _SERVING = 6.5 * GIB
+_BENCH = 0.45 * GIB
+_BACKSTAGE = 1.3 * GIB
 _PACKAGES = 2 * GIB  # `.venv`, and what uv keeps of the packages
 
 
@@ -118,21 +124,25 @@ class Steps:
 
     def of(self, purpose: str) -> list[Step]:
         """The steps for a purpose, small ones first: a tool takes minutes, and a failure should come before them."""
-        python = self._python(runtime_only=purpose == "gate")
-        node = NodePackages(self._repository, self._packages.python, self._own_logs)
+        python = self._python(runtime_only=purpose in ("gate", "bench"))
+        node = NodePackages(self._repository / "tests" / "node", self._packages.python, self._own_logs / "node.log")
         title = "Installing the locked Node packages of the tests"
         install_node = Step(title, node.done, node.install, 10, shared=False, lock=self._checkout_lock)
         if purpose == "check":
             return [python, install_node]
+        if purpose == "bench":
+            return [python, self._guidellm()]
         tools = [self._tool(name) for name in _tools_for(purpose)]
         if purpose != "lint":
             tools.insert(2, self._schemas())
         steps = [python, self._fetch_go(tools), *tools]
-        if purpose in ("all", "platform"):
+        if purpose in ("all", "platform", "portal"):
             steps += self._serving()
+        if purpose == "portal":
+            steps += self._portal()
         if purpose in ("all", "bundle"):
             if purpose == "all":
-                steps.append(install_node)
+                steps += [self._guidellm(), install_node]
             locks = [self._repository / "requirements" / name for name in _LISTED_LOCKS]
             file = self._repository / ".state" / "sbom.cdx.json"
             bill = BillOfMaterials(file, list(self._tools.values()), locks, node.lock)
@@ -259,6 +269,38 @@ class Steps:
         )
         return self._part(step, lambda bundle: bundle.take_schemas(pins), build, "the JSON schemas")
 
+    def _guidellm(self) -> Step:
+        found, packages = GuidellmEnvironment.find(self._repository), self._packages
+        title = f"Installing {PACKAGE} {found.version} (0.5 GB)"
+
+        def install() -> None:
+            lock, log = self._repository / LOCK, self._logs / "bench.log"
+            make_environment(packages.uv, packages.python, lock, found.folder, title, log)
+            write_stamp(found.folder / STAMP, found.folder.name)
+
+        return Step(
+            title,
+            *(lambda: found.installed, install, 15),
+            beside=True,
+            lock=self._lock("bench"),
+            stays=_BENCH,
+        )
+
+    def _portal(self) -> list[Step]:
+        folder = self._repository / "platform" / "portal"
+        node = NodePackages(folder, self._packages.python, self._own_logs / "portal.log")
+        pages = PortalPages(node, folder, self._own_logs / "portal-pages.log")
+        return [
+            Step(
+                "Installing Backstage (1.2 GB)",
+                *(node.done, node.install, 110),
+                shared=False,
+                lock=self._checkout_lock,
+                stays=_BACKSTAGE,
+            ),
+            Step("Building the portal's pages", *(pages.done, pages.build, 20), shared=False, lock=self._checkout_lock),
+        ]
+
     def _serving(self) -> list[Step]:
         packages = self._packages
         serving = Serving(self._repository, packages.uv, packages.python, self._logs)
@@ -269,6 +311,11 @@ class Steps:
                 beside=True,
                 lock=self._lock("vllm"),
                 stays=_SERVING,
+            ),
+            Step(
+                "Letting vLLM ask for the processor's matrix registers",
+                *(serving.may_use_amx, serving.permit_amx, 1),
+                lock=self._lock("vllm"),
             ),
             Step(
                 "Making tiny models with random weights",
@@ -287,7 +334,7 @@ class Steps:
 def _tools_for(purpose: str) -> tuple[str, ...]:
     if purpose in ("all", "bundle"):
         return tool_cache.TOOL_NAMES
-    if purpose == "platform":
+    if purpose in ("platform", "portal"):
         return tuple(name for name in tool_cache.TOOL_NAMES if name not in tool_cache.LINT_TOOLS)
     if purpose == "lint":
         return ("actionlint",)

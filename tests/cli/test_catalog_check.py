@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from hub_server import COMMIT, NAME, Hub, hub_environment, serving
+from measured_models import catalog_with, measured_load, measurement, with_measurements
 from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.catalog.staleness import OLDEST_PRICE_DAYS, staleness
 from neuroscale.core.errors import InputError, Problem
@@ -62,6 +63,25 @@ def test_each_thing_that_goes_stale_is_told() -> None:
     runtimes = {**catalog.runtimes, name: runtime.model_copy(update={"digest": None})}
     without = Catalog(catalog.models, catalog.accelerators, catalog.prices, runtimes, catalog.teams)
     assert told(without) == [("stale", f"runtime/{name}")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told_of"),
+    [
+        ({}, ""),
+        ({"date": "2030-01-01"}, "in the future"),
+        ({"weights": f"sha256:{'0' * 64}"}, "of other weights"),
+        ({"version": "0.29.0"}, "of another vLLM"),
+        ({"version": "0.31.1"}, ""),
+    ],
+)
+def test_a_measurement_that_no_plan_uses_any_more_is_told(changes: dict[str, Any], told_of: str) -> None:
+    catalog = fresh()
+    model = next(one for one in catalog.models.values() if "cuda" in one.serving.families)
+    one = measurement(model, "nvidia-l4", loads=[measured_load(8)], **{"date": "2026-10-20", **changes})
+    found = staleness(catalog_with(catalog, with_measurements(model, one)), TODAY, lambda _: COMMIT).remarks
+    assert len(found) == bool(told_of)
+    assert all(told_of in each.message and each.entry == f"model/{model.name}" for each in found)
 
 
 def test_a_model_without_a_revision_is_told_and_the_hub_is_not_asked_for_it() -> None:

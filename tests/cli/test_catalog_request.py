@@ -11,6 +11,7 @@ import pytest
 
 from checkpoints import LLAMA, write_checkpoint
 from forge_server import ForgeServer
+from measured_models import measured_load
 from pull_request_lab import cloned, committed_repository
 
 pytestmark = pytest.mark.tools
@@ -35,4 +36,37 @@ def test_a_model_comes_from_its_config_to_a_pull_request_that_passes_and_stays_o
     assert "In dev: " in pull.body
     assert project.status(pull) == "success"
     assert project.clone.run("status", "--porcelain") == ""
+    project.clone.git.close()
+
+
+def test_a_benchmark_comes_from_its_result_to_a_pull_request_that_tells_its_figures(
+    forge_server: ForgeServer, tmp_path: Path
+) -> None:
+    project = cloned(forge_server, committed_repository(tmp_path), tmp_path / "clone")
+    told = {
+        "schema_version": 1,
+        "service": "dev/help-desk",
+        "model": "Qwen/Qwen3-8B",
+        "accelerator": "nvidia-l4",
+        "count": 1,
+        "vllm_version": "0.32.0",
+        "vllm_args": ["--max-num-seqs=16"],
+        "date": "2026-11-28",
+        "report": f"sha256:{'5' * 64}",
+        "loads": [measured_load(8, inter_token=0.07), measured_load(16, inter_token=0.002)],
+    }
+    (tmp_path / "bench.json").write_text(json.dumps(told))
+    command = [sys.executable, "-P", "-m", "neuroscale", "catalog", "record", "--from", str(tmp_path / "bench.json")]
+    command += ["--pull-request", "--json", "--token-file", str(forge_server.token_file("developer"))]
+    said = []
+    for _ in range(2):
+        done = subprocess.run(command, cwd=project.clone.root, capture_output=True, text=True, timeout=240, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        said.append(json.loads(done.stdout))
+    assert [one["outcome"] for one in said] == ["opened", "unchanged"]
+    pull = project.developer.pull(said[0]["number"])
+    assert pull.title == "Record a measurement of Qwen/Qwen3-8B"
+    assert "8 users, 1,024 + 256 tokens" in pull.body
+    assert "Plans do not believe it" in pull.body
+    assert project.status(pull) == "success"
     project.clone.git.close()

@@ -12,10 +12,13 @@ import pytest
 
 from cluster_lab import run
 from local_processes import local_state
-from neuroscale.cli.chosen_cluster import Where, asked_cluster
+from neuroscale.cli.chosen_cluster import Where, asked_cluster, clone_for
+from neuroscale.cli.retire import what_remains
+from neuroscale.core.files import write_private
 from neuroscale.local import control_plane, prometheus
 from neuroscale.local.control_plane import kubeconfig
 from neuroscale.local.state import State
+from plan_factory import make_plan
 from repositories import Repository
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,6 +69,57 @@ def test_a_platform_that_does_not_run_or_cannot_be_read_is_not_asked(platform: S
     assert asked_cluster(Where(), tmp_path) == Where()
     (platform.folder / "instance.json").write_text("{}")
     assert asked_cluster(Where(), tmp_path) == Where()
+
+
+def forge_with(newest: str, platform: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the platform a forge whose main is this commit."""
+    platform.update(cluster=True, ports={**platform.instance.ports, "gitea": 1})
+    (platform.folder / "tokens").mkdir(exist_ok=True)
+    write_private(platform.folder / "tokens/developer", "a" * 40)
+    monkeypatch.setattr("neuroscale.forge.branches.Branches.fetch", lambda *_: newest)
+
+
+def test_keys_are_made_for_the_services_of_the_newest_commit_of_that_forge(
+    platform: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Repository(tmp_path)
+    known = here.run("rev-parse", "HEAD").strip()
+    newest = here.commit({"manifests/local/chat/inferenceservice.yaml": "{}\n"})
+    here.run("reset", "--quiet", "--soft", known)
+    forge_with(newest, platform, monkeypatch)
+    said = run("keys", "--environment", "local", "--repository", tmp_path)
+    assert said.status == 2
+    assert "manifests/local/chat" in said.err, "the service of the newest commit, which has no answers"
+
+
+def test_the_clone_has_the_newest_commit_of_the_forge_of_the_platform_that_is_asked(
+    platform: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Argo CD reads that forge, for which a clone has no remote."""
+    here = Repository(tmp_path)
+    known = here.run("rev-parse", "HEAD").strip()
+    newest = here.commit({"manifests/local/chat/inferenceservice.yaml": "{}\n"})
+    here.run("reset", "--quiet", "--soft", known)
+    forge_with(newest, platform, monkeypatch)
+    for where, tip in ((Where(state=tmp_path / ".state/local"), newest), (Where(context="prod"), known)):
+        clone = clone_for(where, tmp_path, "main")
+        try:
+            assert clone.tip == tip
+            assert [one.name for one in clone.services] == (["local/chat"] if tip == newest else [])
+        finally:
+            clone.close()
+
+
+def test_the_line_that_removes_a_retired_services_key_asks_the_platform_whose_forge_is_changed(
+    platform: State, tmp_path: Path
+) -> None:
+    platform.update(cluster=True)
+    here, _ = what_remains(make_plan(environment="dev"), tmp_path, local=True)
+    named = f"--kubeconfig={platform.folder}/run/cluster/administrator.kubeconfig --namespace team-alpha delete secret"
+    assert named in here.replace(f"{tmp_path}/.state/local", str(platform.folder))
+    elsewhere, _ = what_remains(make_plan(environment="dev"), tmp_path, local=False)
+    assert "gone: kubectl --namespace team-alpha delete secret" in elsewhere, "others read it on their own machines"
+    assert "the cluster deletes it with the service" in elsewhere, "as its owner, where `key.ensure` made it"
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,10 @@ def test_a_refused_plan_writes_nothing_and_shows_its_numbers_and_what_works(plat
     assert said.status == 1
     for words in ("dev/", "refused", "GiB too much", "Choose the environment 'dev'", "Nothing was written"):
         assert words in said.out.replace("local/", "dev/", 1)
+    busy = {"longest_prompt_tokens": 8192, "concurrent_users": 64, "p95_ttft_seconds": 0.2}
+    late = run("new", "--answers", answers(platform, model="google/gemma-4-31B-it", **busy))
+    assert late.status == 1
+    assert "Side by side: what works for these answers, cheapest first" in late.out
     assert not (platform / "manifests").exists()
 
 
@@ -339,6 +343,8 @@ def test_the_form_is_filled_in_at_a_terminal_and_asks_again_after_a_wrong_answer
         ("typical_answer_tokens", "\n"),
         ("p95_ttft_seconds", "nan\n"),
         ("p95_ttft_seconds", "0.5\n"),
+        ("tokens_per_second_per_user", "fast\n"),
+        ("tokens_per_second_per_user", "12\n"),
         ("availability", "\n"),
     ):
         terminal.answer(name, text)
@@ -349,6 +355,7 @@ def test_the_form_is_filled_in_at_a_terminal_and_asks_again_after_a_wrong_answer
     assert "a typical prompt of 4096 tokens is longer than the longest, which has 2048" in terminal.said
     assert (request["typical_prompt_tokens"], "typical_answer_tokens" in request) == (700, False)
     assert (request["concurrent_users"], request["p95_ttft_seconds"]) == (8, 0.5)
+    assert request["tokens_per_second_per_user"] == 12
     # The environment's own default, and not the form's.
     assert request["availability"] == "high"
 
@@ -644,7 +651,9 @@ def server(platform: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         assert process.stdout is not None
         ready, _, _ = select.select([process.stdout], [], [], 30)
         assert ready
-        yield process, process.stdout.readline().split()[-1]
+        pages, api = process.stdout.readline(), process.stdout.readline()
+        assert pages.startswith("Pages: http://127.0.0.1:")
+        yield process, api.split()[-1]
     finally:
         process.kill()
         process.communicate()
@@ -657,6 +666,6 @@ def test_the_server_answers_at_the_address_that_it_prints_and_ends_on_an_interru
     assert url.startswith("http://127.0.0.1:")
     assert httpx.post(url, json=ANSWERS, timeout=30).json()["verdict"] == "fits"
     assert httpx.post(url, json={**ANSWERS, "environment": "local"}, timeout=30).status_code == 422
-    assert httpx.get(url, timeout=30).status_code == 405
+    assert httpx.put(url, timeout=30).status_code == 405
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 0

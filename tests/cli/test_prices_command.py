@@ -75,6 +75,9 @@ def test_a_large_change_is_told_and_json_says_it(tmp_path: Path, platform: Path,
         (("--list", "../escape"), "cannot be the name of a list"),
         (("--list", "google-cloud"), "region: is 'US regions'"),
         (("--region", "mars-1"), "no accelerators in 'mars-1'"),
+        (("--local",), "--local: names a forge, and no pull request is asked for. Add --pull-request"),
+        (("--pull-request", "--local"), "does not hold a local platform that runs. Start it: neuroscale local up"),
+        (("--pull-request", "--local", "--remote", "other"), "so two forges are named"),
     ],
 )
 def test_a_mistake_gets_a_sentence_and_writes_nothing(

@@ -41,7 +41,7 @@ def test_in_a_named_cluster_its_smoke_tests_run_at_mains_commit_and_all_must_pas
     monkeypatch.setattr(smoke, "smoke_report", report)
     main = Main(None, Base("main", "a" * 40), None)  # type: ignore[arg-type]
     where = Where(context="dev")
-    tested = promote.tested_in(cast("Forge", None), where, tmp_path, main, ServicePath("dev", "chat"))
+    tested = promote.tested_in(promote.Proofs(cast("Forge", None), where, tmp_path), main, ServicePath("dev", "chat"))
     assert asked == [(smoke.Question("dev", "chat", revision="a" * 40), where)]
     assert tested.passed is passed
     assert tested.sentence.startswith("dev/chat, tested now in its cluster: The smoke tests ")

@@ -358,6 +358,7 @@ def test_a_refused_plan_shows_its_numbers_and_pushes_nothing(site: Site) -> None
     as_json = site.request(model="google/gemma-4-31B-it", environment="local")
     assert (as_json.status, as_json.json["outcome"]) == (1, "refused")
     assert as_json.json["plan"]["verdict"] == "refused"
+    assert as_json.json["choices"] == []  # no model of the family fits a local processor
     assert nothing_was_pushed(site)
 
 

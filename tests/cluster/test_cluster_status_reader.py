@@ -20,7 +20,7 @@ from cluster_lab import APPLICATION, SERVICE, Failing, Lab, allow, install_kinds
 from command_line import Said
 from neuroscale.cluster.service_status_reader import Question, Reader
 from neuroscale.cluster.services_in_git import Clone
-from neuroscale.kube.client import Identity, KubernetesError, Object, RefusedError
+from neuroscale.kube.client import Cluster, Identity, KubernetesError, Object, RefusedError
 from neuroscale.repo.layout import SETTINGS
 from repositories import Repository
 from waiting import wait_for
@@ -257,7 +257,9 @@ def test_waiting_ends_with_its_time_and_the_last_verdict(here: Lab) -> None:
     assert time.monotonic() - began < 30
 
 
-def test_waiting_ends_when_the_service_has_failed(here: Lab) -> None:
+def test_waiting_ends_when_the_service_has_failed_and_the_log_names_the_cause(
+    here: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here.application(here.new_service())
     here.serve(ready=False)
     pod = Identity("v1", "Pod", here.namespace, f"{SERVICE}-predictor-1-a")
@@ -274,6 +276,13 @@ def test_waiting_ends_when_the_service_has_failed(here: Lab) -> None:
     said = status(here, SERVICE, "--wait", "600")
     assert said.status == 1
     assert "exit code 2: unrecognized arguments: --tasks" in said.out
+    monkeypatch.setattr(Cluster, "log", lambda *_: "vllm: error: unrecognized arguments: --tasks")
+    found = status(here, SERVICE, "--json").json["services"][0]
+    assert "(unknown_flag): vllm: error: unrecognized arguments: --tasks" in found["reason"]
+    assert f"explain {SERVICE}" in found["next"]
+    said = run("explain", SERVICE, "--kubeconfig", here.server.kubeconfig, "--repository", here.root, "--json")
+    assert said.status == 1
+    assert said.json["cause"] == "unknown_flag"
 
 
 def test_a_service_that_is_removed_from_the_origin_is_not_waited_for(
@@ -291,12 +300,36 @@ def test_a_service_that_is_removed_from_the_origin_is_not_waited_for(
     assert "dev/removed: missing" in status(here, "--wait", "1").err
 
     another = replace(here, root=upstream)
-    another.git("rm", "--quiet", "-r", "manifests/dev/removed")
-    another.commit("Remove it")
+
+    def remove() -> None:
+        time.sleep(1.5)
+        another.git("rm", "--quiet", "-r", "manifests/dev/removed")
+        another.commit("Remove it")
+
     monkeypatch.setattr("neuroscale.cli.status._FETCH_EVERY", 0.0)
+    thread = threading.Thread(target=remove)
+    thread.start()
     said = status(here, "--wait", "600")
+    thread.join()
     assert said.status == 0, said.err
     assert "dev/removed: it was removed meanwhile" in said.err
+
+
+def test_waiting_after_a_merge_waits_for_what_was_merged_and_not_for_what_the_clone_was_last_fetched_with(
+    here: Lab, tmp_path: Path
+) -> None:
+    here.application(here.new_service())
+    here.serve()
+    upstream = tmp_path / "upstream"
+    subprocess.run(["git", "clone", "--quiet", here.root, upstream], check=True)
+    here.git("remote", "add", "origin", str(upstream))
+    here.git("fetch", "--quiet", "origin")
+    (upstream / "manifests/dev" / SERVICE / "plan.yaml").write_text("changed: true\n")
+    replace(here, root=upstream).commit("Change it")
+    assert status(here, SERVICE).status == 0, "without --wait, the clone counts as it is"
+    said = status(here, SERVICE, "--wait", "1")
+    assert said.status == 1
+    assert "which lacks the service's last change" in said.out
 
 
 def test_a_service_whose_removal_was_merged_is_told_as_removed_on_purpose(here: Lab) -> None:
@@ -309,6 +342,7 @@ def test_a_service_whose_removal_was_merged_is_told_as_removed_on_purpose(here: 
     said = status(here, SERVICE)
     assert (said.status, "removing" in said.out) == (1, True)
     assert "its folder is gone from Git, and Argo CD has not removed it from the cluster yet" in said.out
+    assert "not known to this clone" not in said.out
     here.cluster.merge(identity, {"metadata": {"finalizers": ["example.com/held"]}})
     here.cluster.delete(identity)
     try:

@@ -76,7 +76,8 @@ def test_an_answer_has_as_many_tokens_as_were_asked_for_and_ends_for_its_length(
 ) -> None:
     answer = chat.chat(answering, "hello", dataclasses.replace(LONG, max_tokens=longest))
     assert (answer.completion_tokens, answer.finish_reason) == (longest, "length")
-    assert (answer.tokens_per_second is None) == (longest == 1)
+    # vLLM sends tokens that wait for a slow reader in one part: an answer of two may have no time between its parts.
+    assert longest == 2 or (answer.tokens_per_second is None) == (longest == 1)
     assert answer.ttft_seconds is not None
     assert 0 < answer.ttft_seconds <= answer.seconds
 

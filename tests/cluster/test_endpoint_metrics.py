@@ -39,6 +39,13 @@ vllm:time_to_first_token_seconds_sum{engine="0",model_name="tiny"} 4.5
 vllm:time_to_first_token_seconds_sum{engine="1",model_name="tiny"} 0.5
 # TYPE vllm:generation_tokens_total counter
 vllm:generation_tokens_total{engine="0",model_name="tiny"} 70.0
+# TYPE vllm:prefix_cache_queries_total counter
+vllm:prefix_cache_queries_total{engine="0",model_name="tiny"} 512.0
+# TYPE vllm:prefix_cache_hits_total counter
+vllm:prefix_cache_hits_total{engine="0",model_name="tiny"} 128.0
+# TYPE vllm:cache_config_info gauge
+vllm:cache_config_info{enable_prefix_caching="True",engine="0",kv_cache_size_tokens="1024"} 1.0
+vllm:cache_config_info{enable_prefix_caching="True",engine="1",kv_cache_size_tokens="1040"} 1.0
 """
 
 
@@ -47,6 +54,16 @@ def test_counts_of_engines_are_added_up_and_the_fullest_cache_counts() -> None:
     assert (found.running, found.waiting, found.kv_cache_usage) == (4.0, 2.0, 0.75)
     assert found.generation_tokens == 70.0
     assert found.ttft == Histogram(5.0, 5.0, ((0.1, 1.0), (1.0, 4.0), (math.inf, 5.0)))
+
+
+def test_what_the_caches_hold_is_read_from_the_labels_of_every_engine() -> None:
+    found = parse(TEXT)
+    assert (found.prefix_queries, found.prefix_hits) == (512.0, 128.0)
+    assert (found.cache_tokens, found.prefix_caching) == (2064, True)
+    unknown = parse(TEXT.replace('kv_cache_size_tokens="1040"', 'kv_cache_size_tokens="None"'))
+    assert unknown.cache_tokens is None
+    assert (parse("").cache_tokens, parse("").prefix_caching) == (None, None)
+    assert parse(TEXT.replace('caching="True"', 'caching="False"')).prefix_caching is False
 
 
 def test_what_is_missing_is_none_and_named_and_never_zero() -> None:

@@ -241,7 +241,7 @@ def waiting(reason: str, message: str = "") -> dict[str, Any]:
     return {"waiting": {"reason": reason, "message": message}}
 
 
-LOGS = "kubectl -n team-alpha logs new-0"
+LOGS = "neuroscale explain support-chat --environment dev"
 
 
 @pytest.mark.parametrize(
@@ -395,10 +395,10 @@ def rolling(seconds: float = 60) -> World:
 def test_the_commands_that_it_names_ask_the_same_cluster() -> None:
     world = loading(120)
     world.pods[0]["status"]["containerStatuses"][0].update(state=waiting("CrashLoopBackOff"), restartCount=2)
-    observed = replace(world.observed(), lines=CommandLines("kubectl --kubeconfig=/tmp/local.kubeconfig"))
-    assert judge_service(observed, NOW).next == (
-        "kubectl --kubeconfig=/tmp/local.kubeconfig -n team-alpha logs new-0 -c kserve-container --previous"
-    )
+    lines = CommandLines("kubectl --kubeconfig=/tmp/local.kubeconfig", options="--kubeconfig=/tmp/local.kubeconfig")
+    observed = replace(world.observed(), lines=lines)
+    explain = f"neuroscale explain {observed.name} --environment {observed.environment}"
+    assert judge_service(observed, NOW).next == f"Read the cause: {explain} --kubeconfig=/tmp/local.kubeconfig"
 
 
 def test_events_have_their_age_and_a_ready_service_has_none() -> None:

@@ -34,6 +34,7 @@ from examples import examples
 from neuroscale.costs.bill import CostChange, Range, ServiceCost
 from neuroscale.costs.difference import Service, Side, compare
 from neuroscale.manifests.workloads import Unpriced
+from neuroscale.planning.plan import Band, FirstToken, PlannedLoad, Rate
 from report_examples import GEMMA_DENSE_REFUSED, GEMMA_MOE
 
 ZERO = Range(min=Decimal(0), max=Decimal(0))
@@ -356,6 +357,22 @@ def test_a_price_list_is_as_old_as_the_oldest_price_that_is_used() -> None:
     assert told == [(date(2026, 10, 13), False, 0, True), (date(2026, 8, 20), True, 1, True)]
 
 
+def at_load(tokens_per_second: float | None) -> PlannedLoad:
+    """16 users on two replicas, each of which writes so many tokens (None: not known)."""
+    band = None if tokens_per_second is None else Band(value=tokens_per_second, low=0.0, high=1000.0)
+    return PlannedLoad(
+        users=16,
+        replica_users=8,
+        prompt_tokens=1000,
+        answer_tokens=100,
+        coverage="interpolated" if band else "unknown",
+        ttft_seconds=FirstToken(p50=band, p95=band) if band else None,
+        tokens_per_second=Rate(user=band, replica=band) if band else None,
+        head_room_users=0 if band else None,
+        usd_per_million_output_tokens=None,
+    )
+
+
 def test_output_tokens_have_a_price_where_a_plan_of_these_pods_says_how_fast_they_are() -> None:
     plan = GEMMA_MOE.model_copy(update={"speed": GEMMA_MOE.speed.model_copy(update={"decode_tokens_per_second": 50.0})})
     plan = plan.model_copy(
@@ -366,6 +383,15 @@ def test_output_tokens_have_a_price_where_a_plan_of_these_pods_says_how_fast_the
     assert row.output_tokens.tokens_per_second == 50
     # 50 tokens/s are 0.18 million an hour, whatever the number of replicas.
     assert row.output_tokens.usd_per_million == (HOURLY / Decimal("0.18")).quantize(Decimal("0.01"))
+    load = at_load(tokens_per_second=400.0)
+    row, _ = one((), (inference_service({"minReplicas": 2}),), plan=plan.model_copy(update={"load": load}))
+    assert row.output_tokens is not None
+    assert row.output_tokens.users == 8
+    assert row.output_tokens.tokens_per_second == 400
+    assert row.output_tokens.usd_per_million == (HOURLY / Decimal("1.44")).quantize(Decimal("0.01"))
+    # A load whose speed nobody knows has no price, whatever an idle replica does.
+    row, _ = one((), (inference_service({"minReplicas": 2}),), plan=plan.model_copy(update={"load": at_load(None)}))
+    assert row.output_tokens is None
     more = inference_service({"containers": pod_spec(gpu=2, cpu=4, memory="16Gi")["containers"]})
     for value, other in ((more, plan), (workload(replicas=1), None), (workload(), GEMMA_DENSE_REFUSED)):
         row, _ = one((), (value,), plan=other)

@@ -42,6 +42,26 @@ def test_each_service_is_judged_by_its_own_checks(tmp_path: Path) -> None:
     assert status_of([found]) is ExitStatus.FINDINGS
 
 
+def test_what_a_short_benchmark_measured_is_told_and_decides_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "dev" / "bench"
+    reason = "<script> the server is gone"
+    for name, text in {
+        "one": json.dumps({"schema_version": 1, "cells": [{"state": "failed", "reason": reason, "measured": None}]}),
+        "two": "{}",
+    }.items():
+        (folder / name).mkdir(parents=True)
+        (folder / name / "bench.json").write_text(text)
+    found = read(tmp_path, Seen([*passing("one"), *passing("two"), *passing("three")]))
+    assert set(outcomes(found).values()) == {"passed"}
+    told = {one.path.service: one.measured for one in found.services}
+    assert told["one"].startswith("A short benchmark measured nothing: failed. <script>")
+    assert told["two"] == "The short benchmark left no result that can be read."
+    assert told["three"] == ""
+    text = comment(Told(found.services, (), (), "https://run", {}), None, ())
+    assert "A short benchmark measured nothing" in text
+    assert "<script>" not in text
+
+
 def test_checks_that_the_old_version_passed_settle_nothing(tmp_path: Path) -> None:
     rows = [{**one, "version": "old"} for one in passing("one")]
     found = read(tmp_path, Seen([*rows, *({**one, "version": "new"} for one in passing("two"))]))

@@ -41,4 +41,5 @@ def test_an_unprotected_branch_is_red_and_a_protected_one_green(
         said = command()
         assert said.status == 0
         assert "main needs a pull request, the gate and an approval" in said.out
+        assert "Note: platform/settings.yaml names no account of the smoke workflow" in said.out
         assert server.violations == []

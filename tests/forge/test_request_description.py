@@ -17,7 +17,7 @@ from markdown_it.token import Token
 
 from examples import examples
 from neuroscale.core.printable import one_line
-from neuroscale.forge.description import Subject, describe, title, updated
+from neuroscale.forge.description import Subject, asked_for, describe, title, updated
 from neuroscale.forge.interface import PullRequest, RepositoryRef
 from neuroscale.planning.plan import Alternative, AppliedOverride
 from neuroscale.planning.planner import plan
@@ -61,7 +61,8 @@ def test_it_says_who_asked_for_what_why_and_what_was_not_chosen() -> None:
     assert re.search(r"█ weights [\d.]+  ▓ KV cache", text)
     assert re.search(r"\*\*Price\*\* [\d.]+ USD an hour, [\d.,]+ USD a month of 730 h \(price of 20", text)
     assert re.search(r"\*\*Startup\*\* up to .* to ready", text)
-    assert re.search(r"\*\*Speed\*\* .* to the first token", text)
+    assert re.search(r"\*\*Speed\*\* with 4 users at once first token within .* tokens a second for each", text)
+    assert re.search(r"room for \d+ more users?, [\d.]+ USD a million output tokens \(\w+ from meas", text)
     assert "it runs on 1 x NVIDIA L4" in text
     others = text.partition("### What was not chosen")[2]
     assert re.search(
@@ -119,6 +120,12 @@ def test_an_override_is_told_with_its_reason() -> None:
     text = of(planned(concurrent_users=4, p95_ttft_seconds=5.0, overrides=(override,)))
     assert "**Override** `max_num_seqs` is `5`" in text
     assert "until 2099-01-31: Load test of \\*us\\*." in text
+
+
+@pytest.mark.parametrize("person", ["", "jane", "Jane `of` the team, for x"])
+def test_the_person_for_whom_the_account_asks_can_be_read_again(person: str) -> None:
+    text = replace(describe(planned(), TITLE, BRANCH), asked_for=person).section("portal", HEAD)
+    assert asked_for(pull(TITLE, f"Before.\n\n{text}")) == person
 
 
 def test_what_people_wrote_around_it_stays_and_the_section_is_renewed_in_place() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ import pytest
 import yaml
 
 from neuroscale.core.errors import InputError
-from neuroscale.forge.interface import Account, Comment, CommitStatus, PullRequest, RepositoryRef
+from neuroscale.forge.interface import Comment, PullRequest, RepositoryRef
 from neuroscale.forge.request_flow import Change, Desk, Draft, Refused
 from neuroscale.forge.rest import Forge
 from neuroscale.forge.service_changes import Named, Promoted, Restored, Retired, Updated
@@ -31,7 +32,8 @@ from repositories import Repository
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = "manifests/dev/support-chat"
 PULL = PullRequest(7, "https://forge.example.com/pulls/7", "t", "", "open", "me", "me", "b", "0" * 40, "main")
-OVERRIDE = ("A load test until the fair.", "2099-01-31")
+TODAY = datetime.now(UTC).date()
+OVERRIDE = ("A load test until the fair.", str(TODAY + timedelta(100)))
 
 
 class Main(Publisher):
@@ -145,12 +147,11 @@ def test_an_override_needs_a_reason_and_an_end_which_it_keeps_with_another_value
         "expires": until,
     }
     later = clone.put(dict(draft.files))
-    draft = clone.look(clone.update("overrides.max_num_seqs=10", until="2099-12-31"))
-    assert draft.description.title == "Change dev/support-chat: overrides.max_num_seqs 10 until 2099-12-31"
+    end = str(TODAY + timedelta(200))
+    draft = clone.look(clone.update("overrides.max_num_seqs=10", until=end))
+    assert draft.description.title == f"Change dev/support-chat: overrides.max_num_seqs 10 until {end}"
     assert draft.subject is not None
-    assert ("overrides.max_num_seqs", f"10 until {until}", "10 until 2099-12-31") in change_view.rows(
-        draft.subject.report
-    )
+    assert ("overrides.max_num_seqs", f"10 until {until}", f"10 until {end}") in change_view.rows(draft.subject.report)
     clone.repository.run("reset", "--quiet", "--hard", f"{later}^")
     draft = clone.look(clone.update(removed=["overrides.max_num_seqs"]), tip)
     assert draft.files[f"{FOLDER}/request.yaml"] == (clone.repository.root / FOLDER / "request.yaml").read_text()
@@ -303,6 +304,22 @@ def test_a_service_in_two_environments_is_not_guessed(clone: Clone) -> None:
     assert services_of(GitSnapshot(clone.repository.git, clone.head)) == (ServicePath("dev", "support-chat"),)
 
 
+@pytest.mark.parametrize(
+    ("reason", "days", "words"),
+    [
+        (OVERRIDE[0], -1, "overrides.max_num_seqs: expired on .* [(]--until[)]"),
+        (OVERRIDE[0], 5000, "ends on .*, and may last 366 days at most"),
+        ("Test", 5, "has the reason 'Test', which says nothing [(]--reason[)]"),
+    ],
+)
+def test_an_override_that_the_gate_would_refuse_is_refused_before_anything_is_shown(
+    clone: Clone, reason: str, days: int, words: str
+) -> None:
+    until = str(TODAY + timedelta(days))
+    with pytest.raises(InputError, match=words):
+        clone.look(clone.update("overrides.max_num_seqs=12", reason=reason, until=until))
+
+
 # promote
 
 
@@ -341,77 +358,54 @@ def test_a_promotion_to_nowhere_is_refused(clone: Clone, to: str, words: str) ->
 
 
 class SmokeForge:
-    """A forge whose main came by the pull request 3, with these comments and these statuses of every commit; `asked`:
-    the commits whose statuses it was asked for."""
+    """A forge whose main came by the pull request 3 of `me`, with these comments: `AUTHOR: TEXT`."""
 
-    def __init__(self, comments: Sequence[str], statuses: Sequence[CommitStatus]) -> None:
+    def __init__(self, comments: Sequence[str]) -> None:
         self._comments = comments
-        self._statuses = statuses
-        self.asked: list[str] = []
-
-    def account(self) -> Account:
-        return Account("asker", "Asker", "asker@example.org")
 
     def merged_pull(self, sha: str, base_branch: str) -> PullRequest | None:
         return replace(PULL, number=3, state="merged")
 
     def comments(self, number: int) -> list[Comment]:
-        who = [text.rpartition(": <!-- neuroscale-smoke -->") for text in self._comments]
-        return [
-            Comment(index, author or "bot", text.removeprefix(f"{author}: "))
-            for index, ((author, _, _), text) in enumerate(zip(who, self._comments, strict=True))
-        ]
-
-    def statuses(self, sha: str) -> list[CommitStatus]:
-        self.asked.append(sha)
-        return list(self._statuses)
+        parts = [text.partition(": ") for text in self._comments]
+        return [Comment(index, author, text) for index, (author, _, text) in enumerate(parts)]
 
 
-def smoke_comment(outcome: str) -> str:
+def smoke_comment(author: str, outcome: str) -> str:
     record = f'{{"services":{{"dev/support-chat":["{outcome}"]}},"revert":0}}'
-    return f"<!-- neuroscale-smoke -->\n<!-- run -->\n<!-- neuroscale-smoke-record {record} -->\n## done"
-
-
-GREEN = CommitStatus("smoke / smoke (push)", "success", "", "")
+    return f"{author}: <!-- neuroscale-smoke -->\n<!-- run -->\n<!-- neuroscale-smoke-record {record} -->\n## done"
 
 
 @pytest.mark.parametrize(
-    ("comments", "statuses", "words"),
+    ("comments", "words"),
     [
-        ([smoke_comment("passed")], [GREEN], ""),
-        ([smoke_comment("passed")], [CommitStatus("smoke", "success", "", "")], ""),
-        ([smoke_comment("passed")], [], "no commit with this version has a successful run"),
-        ([smoke_comment("passed")], [replace(GREEN, state="failure")], "successful run of the workflow smoke"),
-        ([smoke_comment("passed")], [replace(GREEN, context="gate / gate (pull_request_target)")], "successful run"),
-        ([smoke_comment("failed")], [GREEN], "says of its smoke test: failed"),
-        ([smoke_comment("passed"), smoke_comment("waiting")], [GREEN], "says of its smoke test: waiting"),
-        # The author of the pull request can write any comment.
-        (["me: " + smoke_comment("passed")], [GREEN], "only me, who opened it or asks now, says there that it passed"),
-        # So can the one who promotes it.
-        (["asker: " + smoke_comment("passed")], [GREEN], "only asker, who opened it or asks now, says there"),
-        # The workflow's own comment is among them, and may say that nothing tests this environment: the run is green.
-        (
-            [smoke_comment("uncovered"), "friend: " + smoke_comment("passed")],
-            [GREEN],
-            "says of its smoke test: uncovered",
-        ),
-        ([smoke_comment("failed"), "friend: " + smoke_comment("passed")], [GREEN], "says of its smoke test: failed"),
-        ([smoke_comment("failed"), "me: " + smoke_comment("passed")], [GREEN], "says of its smoke test: failed"),
-        ([smoke_comment("passed"), "me: " + smoke_comment("passed")], [GREEN], ""),
-        (["It passed, believe me."], [GREEN], "has no comment of the smoke tests on it"),
+        ([smoke_comment("Smoke-Bot", "passed")], ""),
+        ([smoke_comment("smoke-bot", "failed")], "says of its smoke test: failed"),
+        ([smoke_comment("smoke-bot", "passed"), smoke_comment("smoke-bot", "waiting")], "of its smoke test: waiting"),
+        # Anybody may comment: the author, and a third account. The workflow may not cover the environment at all.
+        ([smoke_comment("me", "passed")], "has no comment of the smoke tests' account smoke-bot on it"),
+        ([smoke_comment("friend", "passed")], "has no comment of the smoke tests' account smoke-bot on it"),
+        ([smoke_comment("smoke-bot", "uncovered"), smoke_comment("friend", "passed")], "smoke test: uncovered"),
+        ([smoke_comment("smoke-bot", "passed"), smoke_comment("friend", "failed")], ""),
+        (["smoke-bot: It passed, believe me."], "has no comment of the smoke tests' account"),
     ],
 )
-def test_a_service_counts_as_tested_only_by_the_workflows_comment_and_its_own_status(
-    clone: Clone, comments: list[str], statuses: list[CommitStatus], words: str
+def test_a_service_counts_as_tested_only_by_a_comment_of_the_workflows_account(
+    clone: Clone, comments: list[str], words: str
 ) -> None:
-    forge = cast("Forge", SmokeForge(comments, statuses))
-    tested = smoke_tested(forge, clone.desk().main(), ServicePath("dev", "support-chat"))
+    forge, path = cast("Forge", SmokeForge(comments)), ServicePath("dev", "support-chat")
+    tested = smoke_tested(forge, clone.desk().main(), path, "smoke-bot")
     assert tested.passed is (words == "")
     assert words in tested.sentence
 
 
-def test_the_newest_commits_with_a_version_are_asked_whether_they_were_tested(clone: Clone) -> None:
-    commits = [clone.repository.commit({"README.md": str(number)}) for number in range(25)]
-    forge = SmokeForge([smoke_comment("passed")], [])
-    smoke_tested(cast("Forge", forge), clone.desk().main(), ServicePath("dev", "support-chat"))
-    assert forge.asked == commits[:-21:-1]
+def test_the_workflows_account_counts_where_it_opened_the_pull_request_itself(clone: Clone) -> None:
+    forge = cast("Forge", SmokeForge([smoke_comment("me", "passed")]))
+    assert smoke_tested(forge, clone.desk().main(), ServicePath("dev", "support-chat"), "me").passed
+
+
+def test_no_comment_counts_where_the_settings_name_no_account(clone: Clone) -> None:
+    forge = cast("Forge", SmokeForge([smoke_comment("", "passed")]))
+    tested = smoke_tested(forge, clone.desk().main(), ServicePath("dev", "support-chat"), "")
+    assert not tested.passed
+    assert "platform/settings.yaml names no account of the smoke workflow (repository.smoke_account)" in tested.sentence

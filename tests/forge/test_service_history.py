@@ -26,10 +26,11 @@ from neuroscale.request.service_request import Override, Request
 from plan_factory import make_request
 from platform_repository import CATALOG, SETTINGS, TEMPLATE
 from repositories import Repository
+from waiting import wait_for
 
 PATH = ServicePath("dev", "support-chat")
 GENERATED = (
-    "<!-- neuroscale-request 0123456789abcdef -->\n`owner` asks for a new service.\n\n"
+    "<!-- neuroscale-request 0123456789abcdef -->\n`owner` asks, on behalf of `jane`, for a new service.\n\n"
     "- It moves from dev\\: see #<!---->1.\n\n### What is asked for\n\n- Model: x\n<!-- /neuroscale-request -->"
 )
 MODEL = "google/gemma-4-26B-A4B-it-qat-w4a16-ct"
@@ -80,6 +81,22 @@ def merged(project: Project, content: dict[str, bytes | str | None], title: str,
     return project.owner.pull(pull.number)
 
 
+def go_on(project: Project, pull: PullRequest, state: str) -> None:
+    """Push another commit to the branch of a merged pull request, as a later change of a service does, with a status
+    of the gate. The forge then names that commit as the pull request's head."""
+    server, repository = project.server, project.repository
+    tip = project.owner.pull(pull.number).head_sha
+    project.clone.run("switch", "--quiet", "--detach", tip)
+    later = project.clone.commit({"README.md": "A later change.\n"})
+    Branches(project.clone.git, Access(repository.clone_url, server.owner)).push(
+        repository, pull.head_branch, later, tip
+    )
+    status = {"context": REQUIRED_CHECK["gitea"], "state": state}
+    server.api("POST", f"/repos/{repository.slug}/statuses/{later}", server.admin, status)
+    wait_for(lambda: project.owner.pull(pull.number).head_sha == later, 30, "the forge names the later commit")
+    project.fetch()
+
+
 def told(project: Project, monkeypatch: pytest.MonkeyPatch, *options: str) -> tuple[str, dict[str, Any]]:
     """The history as text and as JSON."""
     monkeypatch.setenv("NEUROSCALE_FORGE_TOKEN", project.server.owner.secret)
@@ -96,6 +113,7 @@ def test_a_retired_services_history_names_who_what_why_and_what_was_checked(
 ) -> None:
     first = merged(project, files(), "Serve it", f"{GENERATED}\nFor the support desk.")
     project.tell(Seen(passing(PATH.service)))
+    go_on(project, first, "failure")
     second = merged(project, files(concurrent_users=16, overrides=(override(),)), "Serve more")
     gone = dict.fromkeys(files())
     project.clone.commit({**gone})
@@ -112,7 +130,8 @@ def test_a_retired_services_history_names_who_what_why_and_what_was_checked(
     assert changed["reasons"] == ["replicas.min: The launch brings twice the users."]
     assert (changed["asked"]["number"], changed["asked"]["smoke_tests"]) == (second.number, [])
     asked = added["asked"]
-    assert (asked["number"], asked["asked_by"], asked["gate"]) == (first.number, "owner", "success")
+    assert (asked["number"], asked["asked_by"], asked["asked_for"]) == (first.number, "owner", "jane")
+    assert (asked["gate"], changed["asked"]["asked_for"]) == ("success", "")
     assert asked["approved_by"] == [project.server.forge(project.repository, project.server.admin).account().login]
     assert asked["why"] == "For the support desk. It moves from dev: see #1."
     assert asked["gate_comments"][0]["text"] == "Passed: nothing stands against it"
@@ -122,7 +141,7 @@ def test_a_retired_services_history_names_who_what_why_and_what_was_checked(
     for line in (
         "dev/support-chat: 3 changes on main, the newest first",
         "answers     concurrent_users 8 -> 16; overrides.replicas.min not set -> 2 until 2027-01-01",
-        f"asked by    owner, approved by {asked['approved_by'][0]}: {first.url}",
+        f"asked by    owner on behalf of jane, approved by {asked['approved_by'][0]}: {first.url}",
         "why         For the support desk. It moves from dev: see #1.",
         "smoke tests no comment",
     ):
@@ -190,6 +209,20 @@ def test_a_change_is_live_with_the_first_deployment_that_has_it(here: Repository
     assert "lacks 1 of the deployed commits" in missing[0]
     _, missing = live(OneApplication([]))
     assert "has no application support-chat.dev" in missing[0]
+
+
+def test_a_service_that_came_back_was_not_live_before_by_the_application_that_was_made_anew(here: Repository) -> None:
+    one = here.commit({f"{PATH.folder}/plan.yaml": "a: 1\n"})
+    two = here.commit({f"{PATH.folder}/plan.yaml": None})
+    three = here.commit({f"{PATH.folder}/plan.yaml": "a: 1\n"})
+    four = here.commit({f"{PATH.folder}/plan.yaml": "a: 2\n"})
+    found = changes(here.git, four, PATH, 10)
+    assert [change.commit for change in found] == [four, three, two, one]
+    dated, missing = with_deployments(here.git, cast("Cluster", OneApplication([three, four])), PATH, found)
+    begins = datetime(2026, 11, 1, tzinfo=UTC)
+    lived = [Live(begins + timedelta(hours=1), at_the_latest=False), Live(begins, at_the_latest=False), None, None]
+    assert [change.live for change in dated] == lived
+    assert "was made anew when the service came back" in missing[0]
 
 
 def test_a_file_that_this_version_cannot_read_is_no_error(here: Repository) -> None:

@@ -87,7 +87,7 @@ def test_a_changed_service_brings_all_its_files(repository: Repository) -> None:
 )
 def test_a_change_to_what_judges_or_makes_services_touches_all_of_them(repository: Repository, path: str) -> None:
     repository.commit({path: "x"})
-    assert kinds(changed(repository)) == {"manifests/dev/a": "changed", "manifests/dev/b": "changed"}
+    assert kinds(changed(repository)) == {"manifests/dev/a": "checked", "manifests/dev/b": "checked"}
 
 
 def test_the_merge_result_is_judged_and_not_the_head_alone(repository: Repository) -> None:

@@ -14,11 +14,14 @@ from pydantic import BaseModel
 
 from gate_lab import gate, pristine, rules
 from gate_lab import repository as repository_with_a_service
+from measured_models import measured_load, measurement_file
 from neuroscale.catalog.directions import SETTINGS_ROWS, Notice
 from neuroscale.catalog.settings import Settings
 from neuroscale.core.errors import UntrustedError
+from neuroscale.core.yaml_io import dump
 from neuroscale.gate.check import Run, Subject, begin
 from neuroscale.gate.checks import change_notices
+from neuroscale.gate.checks.catalog import CatalogCheck, measurement_notices
 from neuroscale.gate.checks.change_notices import FIXES, ChangeCheck, weaker_test
 from neuroscale.gate.evaluation import GateResult
 from neuroscale.gate.file_kinds import in_words, kind_of
@@ -28,7 +31,7 @@ from neuroscale.gate.value_differences import compared, entries_of, is_compared
 from neuroscale.gate.verdict import ChangedFiles, Outcome, Severity
 from neuroscale.repo.layout import PROTECTED, is_protected
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
-from platform_repository import ROOT, copy_platform
+from platform_repository import CATALOG, ROOT, copy_platform
 from repositories import Repository
 
 __all__ = ["pristine", "repository_with_a_service"]  # fixtures
@@ -102,6 +105,12 @@ def told(path: str, edit: Edit) -> set[tuple[str, str, str, str]]:
                 "https://github.com/example/neuroscale",
                 "https://github.com/exarnple/neuroscale",
             ),
+        ),
+        # Whose comments let a service be promoted.
+        (
+            SETTINGS,
+            swap('smoke_account: ""', "smoke_account: friend"),
+            ("changed-source", "repository.smoke_account", '""', "friend"),
         ),
         (
             BUDGET,
@@ -319,6 +328,40 @@ def test_a_section_that_is_left_out_counts_as_what_it_then_means() -> None:
     assert ("removed-environment", "production.environments") in found
 
 
+def test_a_measurement_is_told_by_the_server_that_it_is_of() -> None:
+    model = CATALOG.models["Qwen/Qwen3-32B"]
+    slow, fast = (
+        measurement_file(model, "nvidia-h100-80gb", loads=[measured_load(8, inter_token=seconds)])
+        for seconds in (0.05, 0.04)
+    )
+    text = (ROOT / MODEL).read_text()
+    measured = (text, *(text + dump({"measurements": [each]}) for each in (slow, fast)))
+    sides = [entries_of(MemorySnapshot({MODEL: each.encode()}), [MODEL])[0] for each in measured]
+    server = f"loads on 1 x nvidia-h100-80gb, vLLM 0.32.0, weights {model.weights_digest[7:19]}"
+    for before, after in ((sides[0], sides[1]), (sides[1], sides[2]), (sides[1], sides[0])):
+        values = [one.listed for one in compared(before, after)]
+        assert values
+        assert all(one.notice == "moved-fact" and server in one.field for one in values)
+
+
+def test_a_measurement_that_plans_do_not_believe_is_a_notice_at_its_line(tmp_path: Path) -> None:
+    root = copy_platform(tmp_path)
+    shutil.copytree(ROOT / "templates", root / "templates")
+    model, text = CATALOG.models["Qwen/Qwen3-32B"], (ROOT / MODEL).read_text()
+    usual = measurement_file(model, "nvidia-h100-80gb", loads=[measured_load(8, inter_token=0.03)])
+    absurd = measurement_file(model, "nvidia-h200-141gb", loads=[measured_load(8, inter_token=1e-4)])
+    (root / MODEL).write_text(text + dump({"measurements": [usual, absurd]}))
+    snapshot = FolderSnapshot(root)
+    run = Run(Subject(GateInput(snapshot), list, snapshot), date(2026, 11, 28), Path())
+    (found,) = CatalogCheck().evaluate(run).findings
+    assert (found.rule, found.severity, found.file) == ("doubted-measurement", Severity.NOTICE, MODEL)
+    assert found.line == text.count("\n") + 2 + dump([usual]).count("\n")
+    assert "nvidia-h200-141gb" in found.message
+    assert "Plans do not believe it" in found.message
+    assert not measurement_notices(run.after.catalog(), snapshot, frozenset({PRICES}))
+    assert len(measurement_notices(run.after.catalog(), snapshot, frozenset({MODEL}))) == 1
+
+
 def test_an_expression_of_a_policy_that_changes_is_told_and_one_that_goes_is_weaker() -> None:
     more = told(POLICY, swap("size(variables.foreign) == 0", "size(variables.foreign) == 0 || true"))
     assert [(notice, field) for notice, field, *_ in more] == [("changed-policy", "spec.validations")]
@@ -340,6 +383,7 @@ WITHOUT_A_DIRECTION = {
         for name in (
             *("models hub", "models store_kind", "models throughput_mib_s", "prometheus", "opencost", "node_selector"),
             "typical_share",
+            "bench_after_merge",  # its figures are in a comment alone
         )
     ),
 }

@@ -92,11 +92,15 @@ class Own:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def neuroscale_status(self) -> str:
-        """What a user sees."""
-        command = [sys.executable, "-P", "-m", "neuroscale", "status", SERVICE, "--state", str(self.live.folder)]
+    def neuroscale(self, name: str, *more: str) -> str:
+        """What a user sees who runs a command on the service."""
+        command = [sys.executable, "-P", "-m", "neuroscale", name, SERVICE, "--state", str(self.live.folder), *more]
         done = subprocess.run(
-            [*command, "--repository", str(self.live.checkout)], check=False, capture_output=True, text=True, timeout=60
+            [*command, "--repository", str(self.live.checkout)],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=180,
         )
         assert "Traceback" not in done.stderr
         return f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
@@ -200,11 +204,12 @@ def test_a_broken_model_folder_is_seen_as_a_crash_loop_and_never_as_ready(own: O
 
     def told() -> bool:
         # Between two waits, it is started once more.
-        said = own.neuroscale_status()
+        said = own.neuroscale("status")
         assert said.startswith("exit status 1")
-        return "CrashLoopBackOff" in said
+        return "CrashLoopBackOff" in said and "(model_not_found)" in said and f"explain {SERVICE}" in said
 
-    own.wait(told, "the status says so")
+    own.wait(told, "the status says so, with the cause")
+    assert "(model_not_found)." in own.neuroscale("explain")
     assert "no-such-model" in own.kubectl("logs", own.pod()["metadata"]["name"])
 
 
@@ -230,6 +235,10 @@ def test_a_corrected_one_is_ready_only_when_its_own_health_says_so(own: Own) -> 
     own.wait(ready, "it is ready")
     assert answers == [200]
     own.wait(lambda: len(own.pods()) == 1, "the broken pod is gone", 120)
+    said = own.neuroscale("explain", "--seconds", "2")
+    assert said.startswith("exit status 0"), said
+    assert "Healthy: the server started." in said
+    assert "Nobody asks it now: nothing can be judged." in said
 
 
 def test_kubectl_shows_its_log_and_reaches_its_port(own: Own) -> None:

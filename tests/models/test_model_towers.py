@@ -98,7 +98,7 @@ def test_a_model_with_a_tower_of_unknown_sizes_is_at_best_tight(changes: Any) ->
     result = fit(facts, H100, EngineArguments(max_model_len=8192))
     assert result.verdict == "tight"
     assert any("tower are not counted" in reason for reason in result.reasons)
-    assert fit(measured(facts, 20, loaded=False), H100, EngineArguments(max_model_len=8192)).verdict == "fits"
+    assert fit(measured(facts, 20), H100, EngineArguments(max_model_len=8192)).verdict == "fits"
 
 
 def test_headers_tell_the_bytes_of_a_tower_of_an_unknown_layout() -> None:

@@ -693,6 +693,7 @@ def applied(request: Request, choice: Alternative) -> Request:
         (r"answers up to (\d+) tokens", "longest_answer_tokens", int),
         (r"Serve (\d+) users? at once", "concurrent_users", int),
         (r"([0-9.e+-]+) s for the first token", "p95_ttft_seconds", float),
+        (r"([0-9.e+-]+) tokens per second for each user", "tokens_per_second_per_user", float),
     ):
         if found := re.search(pattern, text):
             update[name] = kind(next(group for group in found.groups() if group))
@@ -737,6 +738,22 @@ def test_every_alternative_of_every_refusal_works_when_its_words_are_followed(da
         assert again.verdict != "refused", choice.change
         assert (again.accelerator, again.accelerator_count) == (choice.accelerator, choice.accelerator_count)
         assert again.cost.hourly == choice.hourly
+        assert choice.answers or overrides, "without overrides, the form's answers alone make the change"
+        if choice.answers:
+            filled_in = Request.model_validate({**dict(request), **choice.answers})
+            again = plan(filled_in, CATALOG, SETTINGS)
+            assert again.verdict != "refused", choice
+            assert again.cost.hourly == choice.hourly
+
+
+def test_a_shorter_prompt_takes_its_typical_length_along() -> None:
+    asked = ask(MOE_QAT, longest_prompt_tokens=1_000_000, typical_prompt_tokens=900_000, p95_ttft_seconds=120)
+    shorter = [one.answers for one in plan(asked, CATALOG, SETTINGS).alternatives if "Shorten" in one.change]
+    assert shorter
+    for answers in shorter:
+        again = plan(Request.model_validate({**dict(asked), **answers}), CATALOG, SETTINGS)
+        assert again.verdict != "refused"
+        assert answers["typical_prompt_tokens"] == answers["longest_prompt_tokens"]
 
 
 def test_a_request_that_is_too_large_in_every_way_is_told_what_would_work() -> None:

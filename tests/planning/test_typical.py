@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from examples import examples
 from neuroscale.catalog.settings import Settings
 from neuroscale.core.errors import InputError
-from neuroscale.planning.candidates import Case, candidates
+from neuroscale.planning.candidates import candidates
+from neuroscale.planning.case import Case
 from neuroscale.planning.plan import Plan, dump_plan, load_plan
 from neuroscale.planning.planner import plan, request_digest
 from neuroscale.request.service_request import Request, dump_request, load_request
@@ -53,8 +54,9 @@ def on_an_l4(made: Request, the_settings: Settings = SETTINGS) -> Plan:
 
 
 def test_replicas_follow_the_typical_load_and_memory_the_longest_and_the_plan_says_both() -> None:
-    longest = on_an_l4(ask())
-    typical = on_an_l4(ask(typical_prompt_tokens=3000, typical_answer_tokens=300))
+    patient = {"p95_ttft_seconds": 120.0, "tokens_per_second_per_user": 0.1}  # so that memory decides
+    longest = on_an_l4(ask(**patient))
+    typical = on_an_l4(ask(typical_prompt_tokens=3000, typical_answer_tokens=300, **patient))
     assert typical.max_model_len == longest.max_model_len == 17152
     assert typical.max_concurrency == longest.max_concurrency
     assert longest.typical is None
@@ -66,8 +68,9 @@ def test_replicas_follow_the_typical_load_and_memory_the_longest_and_the_plan_sa
     assert "prompt 3000 tokens (as the form says) and answer 300 tokens (as the form says)" in told
     assert "KV cache of one request of 17152 tokens and " in told
     assert "vLLM interrupts some and computes them again" in told
-    # As many as the typical load brings are computed at once.
-    assert f"--max-num-seqs={math.ceil(64 / typical.replicas.min)}" in typical.vllm_args
+    # At least as many as the typical load brings are computed at once.
+    (at_once,) = (int(flag.partition("=")[2]) for flag in typical.vllm_args if flag.startswith("--max-num-seqs="))
+    assert math.ceil(64 / typical.replicas.min) <= at_once <= typical.typical.max_concurrency
 
 
 def test_what_does_not_hold_one_longest_request_is_refused_however_short_the_typical_ones_are() -> None:

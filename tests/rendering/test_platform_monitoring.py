@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -56,6 +57,13 @@ def test_every_rule_has_a_unit_test() -> None:
     assert {name for name in untested if name not in used} == set()
 
 
+def test_alerts_of_a_servers_failure_or_slowness_name_the_command_that_explains_it() -> None:
+    without = {"NeuroScaleServiceGone", "NeuroScaleServiceNotScraped"}  # no pod, and no fault of the server
+    alerts = {rule["alert"]: rule["annotations"]["next"] for rule in RULES if "alert" in rule}
+    assert {name for name, told in alerts.items() if "`neuroscale explain {{" not in told} == without
+    assert not any("kubectl" in told for told in alerts.values())
+
+
 @pytest.mark.tools
 def test_promtool_finds_the_rules_good_without_a_lint() -> None:
     said = promtool("check", "rules", "--lint=all", "--lint-fatal", *(ROOT / path for path in monitoring.RULES))
@@ -67,7 +75,10 @@ def test_promtool_finds_the_rules_good_without_a_lint() -> None:
 def test_the_operators_rule_holds_the_same_groups_and_promtool_reads_them(environment: str, tmp_path: Path) -> None:
     rule = yaml.safe_load(FILES[f"{monitoring.FOLDER}/{environment}/prometheusrule.yaml"])
     written = [group for path in monitoring.RULES for group in yaml.safe_load((ROOT / path).read_text())["groups"]]
-    assert rule["spec"]["groups"] == written
+    named = rule["spec"]["groups"]
+    assert json.loads(json.dumps(named).replace(f" {environment}/{{{{", " {{")) == written
+    down = next(one for group in named for one in group["rules"] if one.get("alert") == "NeuroScaleServiceDown")
+    assert f"`neuroscale explain {environment}/{{{{ $labels.service }}}}`" in down["annotations"]["next"]
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rule["spec"]))
     promtool("check", "rules", tmp_path / "rules.yaml")
 

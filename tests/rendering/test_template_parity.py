@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
@@ -83,7 +84,11 @@ def test_backstage_evaluates_the_steps_inputs_to_the_same_values(
     )
     # A field that was left empty is not there at all; to our steps it is null.
     filled_in = {**context, "parameters": {**dict.fromkeys(TEMPLATE.optional()), **context["parameters"]}}
-    places = [(step.path, dict(step.input)) for step in TEMPLATE.steps]
+    (question,) = (step.input["path"] for step in TEMPLATE.steps if step.action == REQUEST)
+    for engine in ENGINES:
+        asked = parse_qs(urlsplit(backstage.value(question, context, engine)).query)
+        assert [json.loads(text) for text in asked["answers"]] == [context["parameters"]]
+    places = [(step.path, dict(step.input)) for step in TEMPLATE.steps if step.action != REQUEST]
     for path, given_input in [*places, (("spec", "output"), TEMPLATE.document.value["spec"]["output"])]:
         for place, text in expressions.strings(given_input, path):
             ours = expressions.evaluate(text, filled_in, TEMPLATE.where, place)

@@ -62,8 +62,8 @@ LIMIT = 60_000  # bytes; GitHub refuses more than 65,536 characters
 
 _PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 _OWN_HTML = re.compile(
-    r"<!-- (neuroscale-gate)? ?-->|<br>|<details( open)?>|</details>"
-    r"|<summary>(Confidence|What was checked|What the change alters|Memory as a chart)[\w ,:.+-]*</summary>|\s"
+    r"<!-- (neuroscale-gate)? ?-->|<br>|<details>|</details>"
+    r"|<summary>(Confidence|What was checked|What the change alters)[\w ,:.+-]*</summary>|\s"
 )
 _TURNED_INTO_LINKS = re.compile(r"@\w|[#!]\d|\bGH-\d|://|\bwww\.|\bmailto:\w|:[\w+-]+:", re.IGNORECASE)
 
@@ -102,50 +102,6 @@ def test_a_refused_plan_shows_what_is_missing_and_what_works() -> None:
     assert "on 1 x `nvidia-rtx-pro-6000`, 3.76 USD an hour" in text
 
 
-def charts(text: str) -> list[list[str]]:
-    """The lines of every Mermaid chart, as a Markdown parser finds them."""
-    fences = [token for token in _PARSER.parse(text) if token.type == "fence" and token.info == "mermaid"]
-    return [token.content.splitlines() for token in fences]
-
-
-def test_the_memory_is_drawn_where_mermaid_is() -> None:
-    (chart,) = charts(markdown(passed()))
-    assert chart[0] == "gantt"
-    assert "    title GiB on each accelerator" in chart
-    # One after the other from 0 to the limit, in thousandths of a GiB.
-    assert [line.strip() for line in chart if " :" in line] == [
-        "14.37 :0, 14370",
-        "2.11 :14370, 16480",
-        "2.40 :16480, 18880",
-        "1.81 :done, 18880, 20690",
-        "20.69 :active, 0, 20690",
-    ]
-
-
-def test_what_has_no_room_is_drawn_as_critical() -> None:
-    found = [line.strip() for chart in charts(markdown(refused())) for line in chart]
-    needed = next(line for line in found if "crit" in line)
-    assert needed.startswith("7.73 :crit, ")
-    assert found[found.index(needed) - 1] == "section too much"
-
-
-def test_the_charts_of_a_few_services_are_open_and_those_of_many_are_not() -> None:
-    def of(count: int) -> str:
-        return markdown(
-            verdict(
-                services=tuple(
-                    ServiceReport(environment="dev", name=f"chat-{number}", change="added", plan=GEMMA_MOE)
-                    for number in range(count)
-                )
-            )
-        )
-
-    assert (of(3).count("<details open>"), len(charts(of(3)))) == (3, 3)
-    assert of(4).count("<details open>") == 0
-    assert charts(of(4))
-    assert not charts(of(9))
-
-
 def changed(**facts: Any) -> Verdict:
     """A change of a running service, of which everything that a reader looks for is another one than before."""
     before = GEMMA_MOE.model_copy(update={"accelerator_count": 2, "tensor_parallel_size": 2})
@@ -181,10 +137,11 @@ def test_the_comment_of_a_change_tells_the_answers_the_merge_the_memory_and_the_
     assert places == sorted(places)
 
 
-def test_a_change_shows_its_memory_once() -> None:
-    text = markdown(changed())
-    assert text.count("14.37") == 1
-    assert not charts(text)
+@pytest.mark.parametrize("change", ["added", "changed"])
+def test_a_service_shows_its_memory_once(change: str) -> None:
+    (service,) = changed().services
+    text = markdown(verdict(services=(service.model_copy(update={"change": change}),)))
+    assert (text.count("14.37"), text.count("2.11"), text.count("mermaid")) == (1, 1, 0)
     assert "It fits." in text
 
 

@@ -78,6 +78,7 @@ class Pods:
     server: ApiServer
     namespace: str
     service: str = "chat"
+    arguments: tuple[str, ...] = ("--model=x", "--served-model-name=tiny")
     models: dict[str, http.server.ThreadingHTTPServer] = field(default_factory=dict)
 
     @property
@@ -108,7 +109,11 @@ class Pods:
         model = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         threading.Thread(target=model.serve_forever, daemon=True).start()
         self.models[name] = model
-        self.put_forward(name, model.server_port)
+        self.add_server(name, model.server_port)
+
+    def add_server(self, name: str, port: int) -> None:
+        """Add a pod whose server listens on a port of this machine already; wait until it is ready."""
+        self.put_forward(name, port)
         self._put_pod(name, NODE)
         wait_for(lambda: self.is_ready(name), what=f"{name} is ready")
 
@@ -136,7 +141,7 @@ class Pods:
                         {
                             "name": "kserve-container",
                             "image": "vllm",
-                            "args": ["--model=x", "--served-model-name=tiny"],
+                            "args": list(self.arguments),
                             "env": [self._variable()],
                             "ports": [{"name": "http", "containerPort": 8080}],
                         }

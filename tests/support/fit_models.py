@@ -8,10 +8,12 @@ from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import Device
 
-H100 = Device("nvidia-h100-80gb", "NVIDIA H100 SXM 80GB", "cuda", 79.19, 3350, 64, (1, 2, 4, 8))
-A100 = Device("nvidia-a100-80gb", "NVIDIA A100 80GB", "cuda", 79.25, 2039, 32, (1, 2, 4, 8), ("auto",))
-H200 = Device("nvidia-h200-141gb", "NVIDIA H200 SXM 141GB", "cuda", 139.8, 4800, 64, (1, 2, 4, 8))
-L4 = Device("nvidia-l4", "NVIDIA L4", "cuda", 21.96, 300, 31.5, (1, 2, 4, 8))
+H100 = Device("nvidia-h100-80gb", "NVIDIA H100 SXM 80GB", "cuda", 79.19, 3350, 64, counts=(1, 2, 4, 8))
+A100 = Device(
+    "nvidia-a100-80gb", "NVIDIA A100 80GB", "cuda", 79.25, 2039, 32, counts=(1, 2, 4, 8), kv_cache_dtypes=("auto",)
+)
+H200 = Device("nvidia-h200-141gb", "NVIDIA H200 SXM 141GB", "cuda", 139.8, 4800, 64, counts=(1, 2, 4, 8))
+L4 = Device("nvidia-l4", "NVIDIA L4", "cuda", 21.96, 300, 31.5, counts=(1, 2, 4, 8))
 RTX_3090 = Device("rtx-3090", "NVIDIA RTX 3090", "cuda", 23.57, 936, 32)
 GB10 = Device("gb10", "NVIDIA GB10 (DGX Spark)", "cuda", 121.6, 273)
 V6E = Device("tpu-v6e", "Google TPU v6e", "tpu", 31.24, 1638)

@@ -19,12 +19,13 @@ _RUNNER = (
 """They use a forge, too, and mostly wait for the jobs of its runner."""
 _SECOND_FORGE = (
     *("test_forge_faults.py", "test_local_life.py", "test_prices_request.py", "test_reconcile_command.py"),
-    "test_change_commands.py",
+    *("test_change_commands.py", "test_explain_to_pull_request.py"),
 )
 """The other files that use a forge: the first two lanes are long enough."""
 _API_SERVER = (
     *("test_metrics_command.py", "test_endpoint_access.py", "test_platform_install.py", "test_node_agent.py"),
     *("test_keys_command.py", "test_smoke_access.py", "test_smoke_command.py", "test_cluster_capacity_command.py"),
+    *("test_explained_service.py", "test_slow_service_live.py"),
     *("test_cluster_status_reader.py", "test_platform_tenancy.py", "test_control_plane.py"),
 )
 # A worker reserves its next test while it runs its last one: beside the long test of the demo, a short one.

@@ -4,7 +4,7 @@ Input: the files of one moment, or the name of a model. Output: checked entries,
 """
 
 from neuroscale.catalog.entries import Accelerator, Figure, ModelEntry, Quota, RuntimeEntry, Team
-from neuroscale.catalog.loading import Catalog, load_catalog, sha256
+from neuroscale.catalog.loading import Catalog, load_catalog
 from neuroscale.catalog.price_list import Price, PriceList
 
 __all__ = [
@@ -18,5 +18,4 @@ __all__ = [
     "RuntimeEntry",
     "Team",
     "load_catalog",
-    "sha256",
 ]

@@ -103,6 +103,8 @@ SETTINGS_ROWS: tuple[Row, ...] = (
     # A cheaper list that comes first lowers every price, too.
     *_rows(Notice.WEAKER_RULE, Direction.ANY, "environments * price_lists"),
     *_rows(Notice.WEAKER_RULE, Direction.HIGHER, "environments * max_replicas", "environments * max_cpu_per_pod"),
+    # A slower service keeps a lower speed.
+    *_rows(Notice.WEAKER_RULE, Direction.LOWER, "environments * tokens_per_second_per_user"),
     # A longer wait hides a change that hangs.
     *_rows(Notice.WEAKER_RULE, Direction.HIGHER, "environments * node_wait_minutes"),
     *_rows(Notice.WEAKER_RULE, Direction.LEVEL, "environments * default_availability", "environments * rollout *"),
@@ -127,10 +129,13 @@ CATALOG_ROWS: Mapping[str, tuple[Row, ...]] = {
         *_rows(Notice.MOVED_FACT, Direction.ANY, "config", "checkpoint dtype", "checkpoint quantization"),
         *_rows(Notice.MOVED_FACT, Direction.ANY, "parameters published_total", "parameters published_active"),
         *_rows(Notice.MOVED_FACT, Direction.MORE, "serving families"),
+        # A measurement decides how many users a plan promises a first token in time.
+        *_rows(Notice.MOVED_FACT, Direction.ANY, "measurements"),
     ),
     "accelerators": (
         *_rows(Notice.MOVED_FACT, Direction.HIGHER, "memory_gib value", "bandwidth_gb_s value", "bf16_tflops value"),
-        *_rows(Notice.MOVED_FACT, Direction.HIGHER, "pcie_gb_s value"),
+        *_rows(Notice.MOVED_FACT, Direction.HIGHER, "pcie_gb_s value", "interconnect_gb_s value"),
+        *_rows(Notice.MOVED_FACT, Direction.HIGHER, "fp8_tflops value", "int8_tflops value", "fp4_tflops value"),
         *_rows(Notice.MOVED_FACT, Direction.LOWER, "used_gib value"),
         *_rows(Notice.MOVED_FACT, Direction.MORE, "quantizations", "kv_cache_dtypes", "dtypes"),
         # By these the gate knows which accelerator a pod asks for, and so what it costs and whether it fits.

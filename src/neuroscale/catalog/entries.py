@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator
 
-from neuroscale.core.frozen import Frozen
+from neuroscale.catalog.measurements import MOST_MEASUREMENTS, Measurement, weights_digest
+from neuroscale.core.frozen import Frozen, Label, Positive, Source
 from neuroscale.core.validation import wrong
 
 if TYPE_CHECKING:
@@ -24,10 +25,7 @@ Dtype = Literal["bfloat16", "float16", "float32"]
 KvCacheDtype = Literal["auto", "fp8"]
 Family = Literal["cuda", "rocm", "tpu", "cpu"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")]
-Label = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 LabelValue = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")]
-Source = Annotated[str, Field(min_length=8, max_length=600)]
-Positive = Annotated[float, Field(gt=0)]
 
 
 class Figure(Frozen):
@@ -114,6 +112,8 @@ class ModelEntry(Frozen):
     `family`: its heading in the form (null: the family follows from its name, see catalog/parser_families.py).
 
     `config`: the keys of its config.json, unchanged; keys that do not affect memory may be left out.
+
+    `measurements`: of its speed and of its starts, each for an accelerator, a version and arguments.
     """
 
     name: Name
@@ -127,6 +127,22 @@ class ModelEntry(Frozen):
     parameters: Parameters
     checkpoint: Checkpoint
     serving: Serving
+    measurements: Annotated[tuple[Measurement, ...], Field(max_length=MOST_MEASUREMENTS)] = ()
+
+    @field_validator("measurements")
+    @classmethod
+    def _once(cls, measurements: tuple[Measurement, ...]) -> tuple[Measurement, ...]:
+        keys = [one.key for one in measurements]
+        twice = next((one for place, one in enumerate(measurements) if one.key in keys[:place]), None)
+        if twice is not None:
+            told = f"two measurements are of the same server on {twice.count} x {twice.accelerator}"
+            raise wrong(told, "Keep the later one: each holds for a version and arguments of its own.")
+        return measurements
+
+    @cached_property
+    def weights_digest(self) -> str:
+        """By it, a measurement says of which weights it is."""
+        return weights_digest(self.config, self.checkpoint.model_dump())
 
     @property
     def facts(self) -> ModelFacts:
@@ -144,7 +160,8 @@ class ModelEntry(Frozen):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy that computes its own facts."""
         copy = super().model_copy(update=update, deep=deep)
-        copy.__dict__.pop("reading", None)
+        for computed in ("reading", "weights_digest"):
+            copy.__dict__.pop(computed, None)
         return copy
 
 
@@ -164,8 +181,9 @@ class Accelerator(Frozen):
 
     `counts`: how many one pod may hold. `memory_gib`: the memory of one that the runtime reports. `bandwidth_gb_s`: of
     its memory. `used_gib`: the memory that other programs hold when vLLM starts (none: nothing, or the common part if
-    the host's memory is shared). `bf16_tflops`: dense. `host_cpu` and `host_memory_gib` are per accelerator, and limit
-    the requests of a pod.
+    the host's memory is shared). `bf16_tflops`, `fp8_tflops`, `int8_tflops`, `fp4_tflops`: dense (none: it does not
+    compute in that type). `interconnect_gb_s`: to the others of a pod, one direction (none: over PCIe).
+    `host_cpu` and `host_memory_gib` are per accelerator, and limit the requests of a pod.
     """
 
     name: Label
@@ -177,7 +195,11 @@ class Accelerator(Frozen):
     memory_gib: Figure
     bandwidth_gb_s: Figure
     bf16_tflops: Figure
+    fp8_tflops: Figure | None = None
+    int8_tflops: Figure | None = None
+    fp4_tflops: Figure | None = None
     pcie_gb_s: Figure
+    interconnect_gb_s: Figure | None = None
     used_gib: Figure | None = None
     quantizations: tuple[Quantization, ...]
     kv_cache_dtypes: Annotated[tuple[KvCacheDtype, ...], Field(min_length=1)]

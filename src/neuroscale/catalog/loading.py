@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import cached_property, lru_cache
@@ -17,7 +16,7 @@ from neuroscale.catalog.quantization_kinds import kind_of
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.units import MIB
 from neuroscale.core.validation import from_document, suggest
-from neuroscale.core.yaml_io import Document, Path, canonical_json, dotted, read_mapping
+from neuroscale.core.yaml_io import Document, Path, dotted, read_mapping, sha256_of
 from neuroscale.models.facts import ModelFacts
 from neuroscale.repo.layout import ACCELERATORS, BUDGETS, CATALOG, MODELS
 from neuroscale.repo.snapshot import Snapshot, Texts
@@ -30,7 +29,9 @@ _FOLDERS: dict[str, tuple[str, type[BaseModel]]] = {
     "teams": ("team", Team),
 }
 
-_MOST_BYTES = MIB  # bytes of all entries together: enough for a few hundred models
+_MOST_BYTES = 2 * MIB  # bytes of all entries together: enough for a few hundred models with their measurements
+MEASUREMENTS = "measurements"
+"""The field of a model, and the kind of its own key: a measurement moves that key alone."""
 
 Entry = TypeVar("Entry", bound=BaseModel)
 
@@ -62,19 +63,27 @@ class Catalog:
     @cached_property
     def digest(self) -> str:
         """The digest of all entries: `sha256:` and 64 hexadecimal digits."""
-        return sha256({key: self.entry_digest(key) for key in self.keys()})
+        return sha256_of({key: self.entry_digest(key) for key in self.keys()})
 
     def keys(self) -> list[str]:
         """The keys of all entries, sorted: `model/NAME`, `accelerator/NAME`, `price/NAME`, `runtime/NAME`,
-        `team/NAME`."""
-        return sorted(f"{kind}/{name}" for kind, entries in self._kinds().items() for name in entries)
+        `team/NAME`, and `measurements/NAME` of a model that has some."""
+        measured = [f"{MEASUREMENTS}/{name}" for name, model in self.models.items() if model.measurements]
+        return sorted((*measured, *(f"{kind}/{name}" for kind, entries in self._kinds().items() for name in entries)))
 
     def entry_digest(self, key: str) -> str:
         """The digest of one entry, by its key. Raises KeyError for an unknown one."""
         if key not in self._digests:
             kind, name = key.split("/", 1)
             # Unset fields stay out, so a new optional field does not change the digest of entries without it.
-            self._digests[key] = sha256(self._kinds()[kind][name].model_dump(mode="json", exclude_unset=True))
+            if kind == MEASUREMENTS:
+                value = [one.model_dump(mode="json", exclude_unset=True) for one in self.models[name].measurements]
+                self._digests[key] = sha256_of(value)
+            else:
+                entry = self._kinds()[kind][name]
+                self._digests[key] = sha256_of(
+                    entry.model_dump(mode="json", exclude_unset=True, exclude={MEASUREMENTS})
+                )
         return self._digests[key]
 
     def runtime(self, family: str, facts: ModelFacts) -> RuntimeEntry:
@@ -114,11 +123,6 @@ class Catalog:
             "runtime": self.runtimes,
             "team": self.teams,
         }
-
-
-def sha256(value: Any) -> str:
-    """`sha256:...` over the canonical JSON of `value`."""
-    return "sha256:" + hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 def load_catalog(snapshot: Snapshot) -> Catalog:
@@ -234,6 +238,11 @@ def _dangling(kinds: dict[str, dict[str, Any]], places: dict[tuple[str, str], tu
         if model.variant_of is not None and model.variant_of not in kinds["models"]:
             fix = suggest(model.variant_of, kinds["models"], MODELS)
             refuse("models", model.name, ("variant_of",), f"{model.variant_of!r} is not a model of the catalog", fix)
+        for index, measurement in enumerate(model.measurements):
+            if measurement.accelerator not in kinds["accelerators"]:
+                told = f"{measurement.accelerator!r} is not an accelerator of the catalog"
+                fix = suggest(measurement.accelerator, kinds["accelerators"], ACCELERATORS)
+                refuse("models", model.name, (MEASUREMENTS, index, "accelerator"), told, fix)
     families = {runtime.family for runtime in kinds["runtimes"].values() if runtime.only_for is None}
     serving: dict[tuple[Any, ...], str] = {}
     for runtime in kinds["runtimes"].values():

@@ -5,15 +5,17 @@ In an existing entry, fields that a person wrote stay: only fields that the mode
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from neuroscale.catalog.measurements import Measurement, measurement_values
 from neuroscale.catalog.model_lookup import FoundModel
 from neuroscale.catalog.parser_families import RECIPES, UNKNOWN, parsers_of
 from neuroscale.catalog.quantization_kinds import kind_of
 from neuroscale.core.errors import InputError
 from neuroscale.core.units import GIB
-from neuroscale.core.yaml_io import dump
+from neuroscale.core.yaml_io import dump, read_mapping
 from neuroscale.models.config import read_entry
 from neuroscale.repo.layout import CATALOG
 
@@ -63,9 +65,29 @@ def entry_text(values: Mapping[str, Any]) -> str:
     return dump(dict(values))
 
 
+def measured_text(text: str, where: str, measurements: Sequence[Measurement]) -> str:
+    """The text of an entry's file with these measurements, and with the rest as it stands, comments too."""
+    document = read_mapping(text, where)
+    values = {**document.value, "measurements": [measurement_values(one) for one in measurements]}
+    lines = text.splitlines(keepends=True)
+    first = document.line("measurements") if "measurements" in document.value else None
+    begin = len(lines) if first is None else first - 1
+    # The next key or comment at the margin ends the list, whose own items may stand at the margin too.
+    after = (place for place in range(begin + 1, len(lines)) if re.match(r"[^\s-]", lines[place]))
+    end = next(after, len(lines))
+    head = "".join(lines[:begin])
+    head += "\n" if head and not head.endswith("\n") else ""
+    made = head + dump({"measurements": values["measurements"]}) + "".join(lines[end:])
+    try:
+        whole = read_mapping(made, where).value == values
+    except InputError:
+        whole = False
+    return made if whole else entry_text(values)
+
+
 _ORDER = (
     *("name", "title", "variant_of", "family", "good_at", "weights", "config", "config_source"),
-    *("parameters", "checkpoint", "serving"),
+    *("parameters", "checkpoint", "serving", "measurements"),
 )
 
 

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from neuroscale.catalog.entries import Label, Source
-from neuroscale.core.frozen import Frozen
+from neuroscale.core.frozen import Frozen, Label, Source
 from neuroscale.core.validation import Money, wrong
 
 OPENCOST_DEFAULTS = {"GPU": Decimal("0.95"), "CPU": Decimal("0.031611"), "RAM": Decimal("0.004237")}

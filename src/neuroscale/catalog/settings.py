@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from neuroscale.catalog import Catalog
-from neuroscale.catalog.entries import Label, LabelValue, Positive, Source
+from neuroscale.catalog.entries import LabelValue
 from neuroscale.core.errors import InputError, Problem
-from neuroscale.core.frozen import Frozen
+from neuroscale.core.frozen import Frozen, Label, Positive, Source
 from neuroscale.core.validation import Money, parse, suggest, wrong
 from neuroscale.repo.layout import ACCELERATORS, PRICES, SETTINGS
 from neuroscale.repo.snapshot import Snapshot, read_text
@@ -20,10 +20,12 @@ Host = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 
 
 class Repository(Frozen):
-    """The repository that pull requests go to."""
+    """The repository that pull requests go to. `smoke_account`: the login that the smoke workflow comments as; no other
+    account's comment proves to `promote` that a service passed ("": none does)."""
 
     url: Annotated[str, Field(pattern=r"^https://[^\s@]+$")]
     default_branch: Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,100}$")]
+    smoke_account: Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99}(\[bot\])?)?$")] = ""
 
 
 class TokenSecret(Frozen):
@@ -130,14 +132,22 @@ NODE_WAIT_MINUTES = 15
 a node that it makes, by its --max-node-provision-time, and Karpenter."""
 
 
+READER_TOKENS_PER_SECOND = 10.0
+"""Tokens a second for each user if neither a form nor the settings say it: a reader's speed. People read some 240 words
+a minute silently (238 in English non-fiction: Brysbaert 2019, doi 10.1016/j.jml.2019.104047), a fast reader half as
+many more. A word is about 1.3 tokens in English and 2 in other languages: 5 to 12 tokens a second."""
+
+
 class Environment(Frozen):
     """A cluster (or part of one). The order of `accelerators` does not matter: plans take the cheapest that fits.
 
     `cluster`: the folder of platform/clusters that it gets (local: none, the platform on this machine runs the
     programs). `certainty`: how much more a sure choice may cost (null: plans take the cheapest, however sure it is).
     `typical_share`: the typical prompt and answer as a share of the longest, for requests without typical lengths.
+    `tokens_per_second_per_user`: what each user gets while all ask, for requests without that answer.
     `node_wait_minutes`: how long a pod may wait for a node, or for room in a quota, until the change that made it
-    counts as failed; less than the 24 hours after which a failure is no merge's fault any more.
+    counts as failed; less than the 24 hours after which a failure is no merge's fault any more. `bench_after_merge`:
+    whether the smoke workflow measures a new service for some minutes (`short`), and tells its merged pull request.
     """
 
     cluster: Literal["local", "kind", "gke", "eks"] = "local"
@@ -156,7 +166,9 @@ class Environment(Frozen):
     node_selector: dict[str, LabelValue] = Field(default_factory=dict)
     certainty: Certainty | None = None
     typical_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    tokens_per_second_per_user: Annotated[float, Field(ge=0.1, le=1000)] = READER_TOKENS_PER_SECOND
     node_wait_minutes: Annotated[int, Field(ge=1, le=720)] = NODE_WAIT_MINUTES
+    bench_after_merge: Literal["off", "short"] = "off"
 
     @field_validator("accelerators", "price_lists")
     @classmethod

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Literal
 
 from neuroscale.catalog.loading import Catalog
+from neuroscale.catalog.measurements import is_near
 from neuroscale.core.errors import InputError
 from neuroscale.models.hub import HubOutOfReachError
 
@@ -65,7 +66,29 @@ def staleness(catalog: Catalog, today: date, newest: Newest) -> Staleness:
             message = f"{runtime.image} is pinned by its tag alone, which may come to name another image"
             fix = f"Write `digest: sha256:...`, as `crane digest {runtime.image}` prints it."
             remarks.append(Remark(f"runtime/{runtime.name}", "stale", message, fix))
+    remarks += _measurements(catalog, today)
     return Staleness(tuple(remarks), revisions, len(catalog.prices), len(catalog.runtimes))
+
+
+def _measurements(catalog: Catalog, today: date) -> Iterator[Remark]:
+    """The measurements that no plan uses any more: of other weights, or of a version that no runtime is near."""
+    for model in catalog.models.values():
+        for one in model.measurements:
+            family = catalog.accelerators[one.accelerator].family
+            versions = [runtime.version for runtime in catalog.runtimes.values() if runtime.family == family]
+            releases = [tuple(map(int, version.split("."))) for version in versions]
+            measured = f"the measurement of the {one.title}"
+            if in_the_future(one.date, today):
+                message, fix = f"{measured} is of {one.date}, which is in the future", "Correct the date."
+            elif one.weights != model.weights_digest:
+                message = f"{measured} is of other weights than the entry's config says: plans do not use it"
+                fix = "Measure again with `neuroscale bench`, or remove it."
+            elif not any(is_near(one.release, (each[0], each[1], each[2])) for each in releases):
+                message = f"{measured} is of another vLLM than the runtimes': plans do not use it"
+                fix = "Measure again with `neuroscale bench`, or remove it."
+            else:
+                continue
+            yield Remark(f"model/{model.name}", "stale", message, fix)
 
 
 def _revisions(catalog: Catalog, newest: Newest) -> tuple[list[Remark], int]:

@@ -20,6 +20,7 @@ from neuroscale.catalog.staleness import Remark, Staleness, staleness
 from neuroscale.cli.open_repository import opened_publisher
 from neuroscale.cli.options import (
     JsonOption,
+    LocalForgeOption,
     PullRequestOption,
     RemoteOption,
     RepositoryOption,
@@ -28,6 +29,7 @@ from neuroscale.cli.options import (
     say_progress,
 )
 from neuroscale.cli.request_outcome import print_proposal
+from neuroscale.cli.service_change import Forge
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.files import read_bounded, write_public
 from neuroscale.core.printable import counted, terminal
@@ -129,15 +131,13 @@ class Made:
     catalog: Catalog
 
 
-def add(
-    wanted: AddOptions, repository: Path | None, remote: str | None, token_file: Path | None, *, as_json: bool
-) -> int:
-    """Write the entry, or open its pull request if a remote is named. Raises InputError."""
+def add(wanted: AddOptions, repository: Path | None, forge: Forge | None, *, as_json: bool) -> int:
+    """Write the entry, or open its pull request if a forge is named. Raises InputError."""
     root = find_root(repository or Path.cwd())
     said = _fields(wanted.fields)
     found = find_model(wanted.model, wanted.name, datetime.now(UTC).date())
-    if remote is not None:
-        return _propose(root, found, said, wanted.environment, remote, token_file, as_json=as_json)
+    if forge is not None:
+        return _propose(root, found, said, wanted.environment, forge, as_json=as_json)
     snapshot = FolderSnapshot(root)
     made = _make(found, said, wanted.environment, snapshot, snapshot)
     changed = write_files(root, snapshot, made.files)
@@ -204,8 +204,7 @@ def _propose(
     found: FoundModel,
     said: Mapping[str, Any],
     environment: str | None,
-    remote: str,
-    token_file: Path | None,
+    forge: Forge,
     *,
     as_json: bool,
 ) -> int:
@@ -216,7 +215,7 @@ def _propose(
         last[:] = [made]
         return CatalogChange(made.files, f"Add {found.name} to the catalog", _sentences(made, found))
 
-    with opened_publisher(root, remote, token_file) as (git, publisher):
+    with opened_publisher(root, forge.remote, forge.token_file, local=forge.local) as (git, publisher):
         outcome = propose(git, publisher, found.name.rsplit("/", 1)[-1], make, say_progress)
     if not as_json:
         _print_entry(last[0])
@@ -282,6 +281,7 @@ def add_model(
     pull_request: PullRequestOption = False,
     remote: RemoteOption = "origin",
     token_file: TokenFileOption = None,
+    local: LocalForgeOption = False,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
@@ -289,7 +289,27 @@ def add_model(
     there keeps what people wrote into it."""
 
     wanted = AddOptions(model, name, fields, environment)
-    return add(wanted, repository, remote if pull_request else None, token_file, as_json=as_json)
+    forge = Forge(repository, remote, token_file, local).if_asked(pull_request=pull_request)
+    return add(wanted, repository, forge, as_json=as_json)
+
+
+@app.command("record")
+def record_measurement(
+    bench: Annotated[Path, typer.Option("--from", help="The bench.json of a run of `neuroscale bench`.")],
+    pull_request: PullRequestOption = False,
+    remote: RemoteOption = "origin",
+    token_file: TokenFileOption = None,
+    local: LocalForgeOption = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the measurement; write and push nothing.")] = False,
+    as_json: JsonOption = False,
+    repository: RepositoryOption = None,
+) -> int:
+    """Put what a benchmark measured into its model's file: plans and `speed` then rest on it. A run with failed
+    requests, or of a server that is not known, is refused. A second time changes nothing."""
+    from neuroscale.cli.measurements import record_bench
+
+    forge = Forge(repository, remote, token_file, local).if_asked(pull_request=pull_request)
+    return record_bench(bench, repository, forge, dry_run=dry_run, as_json=as_json)
 
 
 @app.command("check")

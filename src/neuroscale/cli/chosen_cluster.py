@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
 from neuroscale.catalog.settings import Environment, Settings
 from neuroscale.cluster.command_lines import Way
 from neuroscale.cluster.service_status import ServiceStatus
-from neuroscale.cluster.service_status_reader import Question
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.cluster.service_status_reader import Question, Reader
+from neuroscale.cluster.services_in_git import Clone
+from neuroscale.core.errors import InputError, NeuroscaleError, Problem
 from neuroscale.core.validation import suggest
 from neuroscale.kube.client import Cluster
 from neuroscale.local.control_plane import control_plane, kubeconfig
@@ -22,8 +25,12 @@ from neuroscale.local.gateway import NAME, REDIRECT
 from neuroscale.local.process import is_running
 from neuroscale.local.state import State
 from neuroscale.rendering.planning_inputs import PlanningInputs
+from neuroscale.repo.git import Git
 from neuroscale.repo.layout import LOCAL_STATE, MANIFESTS, REQUEST_FILE
 from neuroscale.repo.services import parts_of
+
+if TYPE_CHECKING:
+    from neuroscale.cli.open_repository import Repository
 
 
 @dataclass(frozen=True)
@@ -116,9 +123,16 @@ def or_running(where: Where, root: Path, runs: Callable[[Path], bool]) -> Where:
         return where
 
 
-def asked_cluster(where: Where, root: Path, environment: str = "") -> Where:
+def local_kubeconfig(root: Path, environment: str) -> Path | None:
+    """The kubeconfig of the repository's local platform; None if that has no cluster, or not this environment."""
+    found = State.read(root / LOCAL_STATE)
+    here = found is not None and found.instance.cluster and environment in found.instance.environments
+    return kubeconfig(found) if found is not None and here else None
+
+
+def asked_cluster(where: Where, root: Path, environment: str = "", *, quiet: bool = False) -> Where:
     """`where`, or the repository's local platform if it runs, has the environment ("": any), and neither an option nor
-    $KUBECONFIG names another cluster. A line says that it is asked."""
+    $KUBECONFIG names another cluster. A line says that it is asked, unless it is `quiet`."""
 
     def runs(folder: Path) -> bool:
         found = State.read(folder)
@@ -129,7 +143,7 @@ def asked_cluster(where: Where, root: Path, environment: str = "") -> Where:
         return here and environment in ("", *found.instance.environments)
 
     chosen = or_running(where, root, runs)
-    if chosen != where:
+    if chosen != where and not quiet:
         typer.echo(f"Asking the local platform in {LOCAL_STATE}; --context names another cluster.", err=True)
     return chosen
 
@@ -145,6 +159,35 @@ def local_state(where: Where) -> State | None:
     if found is None or not found.instance.cluster or not found.instance.ports:
         raise _no_cluster(where.state)
     return found
+
+
+def clone_for(where: Where, root: Path, branch: str) -> Clone:
+    """The clone at `root`, which the caller closes. Where a local platform is asked, it has the newest commit of that
+    platform's forge: Argo CD reads it there, and the clone has no remote for it. The clone only gains objects.
+    """
+    state = local_state(where)
+    if state is None:
+        return Clone(root, branch)
+    clone = Clone(root, branch, partial(_from_the_local_forge, state, branch))
+    clone.fetch()
+    return clone
+
+
+def _from_the_local_forge(state: State, branch: str, git: Git) -> str | None:
+    """The branch's newest commit, which the clone has afterwards; None if the forge does not answer."""
+    from neuroscale.forge.branches import Access, Branches
+    from neuroscale.local.forge_accounts import DEVELOPER
+    from neuroscale.local.forge_setup import LocalForge
+    from neuroscale.local.gitea import NAME as FORGE
+
+    if FORGE not in state.instance.ports:
+        return None
+    forge = LocalForge(state)
+    try:
+        access = Access(forge.platform.clone_url, forge.account(DEVELOPER).token())
+        return Branches(git, access).fetch(forge.platform, branch)
+    except NeuroscaleError:
+        return None
 
 
 def gateway_way(state: State) -> Way | None:
@@ -164,6 +207,30 @@ def open_cluster(where: Where) -> Cluster:
     cluster = Cluster.of_kubeconfig(path, None)
     cluster.own_options = (f"--state={state.folder}",)
     return cluster
+
+
+@dataclass(frozen=True)
+class OpenService:
+    """A service with the open cluster that has it. `statuses`: of all services that its name may mean. `asked_in`: the
+    environment that was named, else the only one in which this checkout holds the service ("": neither)."""
+
+    cluster: Cluster
+    service: Service
+    statuses: tuple[ServiceStatus, ...]
+    asked_in: str
+
+
+@contextlib.contextmanager
+def opened_service(service: str, environment: str, where: Where, opened: Repository) -> Iterator[OpenService]:
+    """The only service of a name, for as long as the context lasts. Raises InputError for a name that none has, or more
+    than one, and KubernetesError."""
+    question = services_asked(service, environment, opened)
+    asked_in = environment_of(question, opened.root)
+    where = asked_cluster(where, opened.root, asked_in)
+    clone = clone_for(where, opened.root, opened.settings.repository.default_branch)
+    with contextlib.closing(clone), open_cluster(where) as cluster:
+        statuses = tuple(Reader(cluster, clone, opened.settings).ask(question).services)
+        yield OpenService(cluster, one_service(statuses, question.name), statuses, asked_in)
 
 
 def configured(

@@ -24,6 +24,7 @@ from neuroscale.local.control_plane import cluster, kubeconfig
 from neuroscale.local.forge_accounts import DEVELOPER, MAINTAINER, REQUIRED_STATUS
 from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.kwok import SIMULATED
+from neuroscale.local.pages import Pages
 from neuroscale.local.start_and_stop import Options, down, up
 from neuroscale.repo.git import Git
 from neuroscale.report.markdown import MARKER
@@ -191,7 +192,7 @@ def show(demo: Demo, state: Path, *, keep: bool) -> None:
         down(state, demo.say, delete=True)
     try:
         clock = time.monotonic()
-        local = up(state, demo.root, Options(cluster=True, cost=True), demo.say)
+        local = up(state, demo.root, Options(cluster=True, cost=True, pages=keep), demo.say)
         target = local.platform
         demo.say(f"All parts are healthy after {time.monotonic() - clock:.0f} s. {local.url}/{target.slug}")
         asked = time.time()
@@ -209,6 +210,8 @@ def show(demo: Demo, state: Path, *, keep: bool) -> None:
         raise
     demo.heading("19. Where to look")
     if keep:
+        token = local.account(DEVELOPER).token_file
+        demo.say(f"Ask for a service on a page: {Pages(local.state).url} (sign in with the token in {token})")
         demo.say(f"The forge keeps running at {local.url}. Its pages have no styles, because its source lacks them.")
         for role in (DEVELOPER, MAINTAINER):
             account = local.account(role)

@@ -32,6 +32,7 @@ from neuroscale.planning.fit import (
 )
 from neuroscale.planning.fit.device import family_of
 from neuroscale.planning.fit.versions import number
+from neuroscale.planning.measured import as_measured
 from neuroscale.planning.price import PodPrice, pod_price
 from neuroscale.planning.replica_memory import facts_of, served_facts
 from neuroscale.repo.layout import ACCELERATORS
@@ -62,13 +63,22 @@ class Question:
     bandwidth_gbs: float | None
     used_gib: float | None = None
     environment: tuple[str, ...] = ()
+    tflops: float | None = None  # dense peak of 16-bit operations, 10^12 a second
 
 
-def answer(question: Question, catalog: Catalog) -> Fit:
-    """The fit, with changes of a refused command that start. It also refuses arguments with which vLLM does not start.
+@dataclass(frozen=True)
+class Asked:
+    """What a question asks about, and sentences on faults: `problems` end vLLM at its start, `remarks` do not."""
 
-    Raises InputError.
-    """
+    facts: ModelFacts
+    where: Device
+    arguments: EngineArguments
+    problems: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+def asked(question: Question, catalog: Catalog) -> Asked:
+    """The model, the accelerator and the arguments of a question. Raises InputError."""
     try:
         number(question.vllm_version)
     except ValueError as error:
@@ -85,22 +95,37 @@ def answer(question: Question, catalog: Catalog) -> Fit:
         problems += tuple(f"{fault.message}. {fault.fix}" for fault in check_dtype(parsed, facts, card))
     arguments = with_variables(parsed.arguments.in_range(), _environment(question))
     facts, unread_draft = _with_draft(facts, arguments, catalog)
-    remarks += unread_draft
-    result = fit(facts, where, arguments, version=question.vllm_version)
+    facts, where = as_measured(catalog.models.get(question.model), facts, where, arguments, question.vllm_version)
+    return Asked(facts, where, arguments, problems, remarks + unread_draft)
+
+
+def answer(question: Question, catalog: Catalog) -> Fit:
+    """The fit, with changes of a refused command that start. It also refuses arguments with which vLLM does not start.
+
+    Raises InputError.
+    """
+    said = asked(question, catalog)
+    result = fitted(question, said)
+    if result.verdict == "refused" and not said.problems:
+        prices = _Prices(said.facts, catalog)
+        around = Around(_variants(question.model, said.facts, catalog), _devices(said.where, catalog), prices)
+        found = choices(result, said.facts, said.where, said.arguments, around)
+        result = replace(result, choices=tuple(map(prices.with_source, found)))
+    return replace(result, reasons=(*result.reasons, *said.remarks))
+
+
+def fitted(question: Question, said: Asked) -> Fit:
+    """The fit alone: refused also for arguments with which vLLM does not start. Raises InputError."""
+    result = fit(said.facts, said.where, said.arguments, version=question.vllm_version)
     if result.unjudged:
-        part = next((part for part in arguments.unplanned if part.of_cache), None)
+        part = next((part for part in said.arguments.unplanned if part.of_cache), None)
         option, fix = ("--vllm-args", "Leave it out.") if part else ("--vllm-version", "Name a later release.")
         raise InputError(Problem(option, "", f"is not judged: {result.unjudged}", fix))
-    if problems:
+    if said.problems:
         first, *others = result.reasons
         else_told = first if result.verdict == "refused" else f"But for that: {first}"
-        result = replace(result, verdict="refused", close="", reasons=(*problems, else_told, *others))
-    elif result.verdict == "refused":
-        prices = _Prices(facts, catalog)
-        around = Around(_variants(question.model, facts, catalog), _devices(where, catalog), prices)
-        found = choices(result, facts, where, arguments, around)
-        result = replace(result, choices=tuple(map(prices.with_source, found)))
-    return replace(result, reasons=(*result.reasons, *remarks))
+        result = replace(result, verdict="refused", close="", reasons=(*said.problems, else_told, *others))
+    return result
 
 
 def as_mapping(result: Fit, length: int | None = None) -> dict[str, Any]:
@@ -147,7 +172,8 @@ def _rounded(parts: Any) -> dict[str, float]:
 def _device(question: Question, catalog: Catalog) -> Device:
     """An accelerator of the catalog, or one that is described by its memory."""
     memory, bandwidth = question.memory_gib, question.bandwidth_gbs
-    for option, value in (("--memory-gib", memory), ("--bandwidth-gbs", bandwidth), ("--count", question.count)):
+    sizes = ("--memory-gib", memory), ("--bandwidth-gbs", bandwidth), ("--count", question.count)
+    for option, value in (*sizes, ("--tflops", question.tflops)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise InputError.at(option, "", f"{value:g} is not a size", "Write a number above 0.")
     used = question.used_gib
@@ -160,6 +186,7 @@ def _device(question: Question, catalog: Catalog) -> Device:
             known,
             memory_gib=memory or known.memory_gib,
             bandwidth_gb_s=bandwidth or known.bandwidth_gb_s,
+            bf16_tflops=question.tflops or known.bf16_tflops,
             used_gib=known.used_gib if used is None else used,
         )
     if memory is None:
@@ -171,7 +198,8 @@ def _device(question: Question, catalog: Catalog) -> Device:
             f"{suggest(name, catalog.accelerators, ACCELERATORS)} Or describe one: --memory-gib.",
         )
     title = name or f"accelerator of {memory:g} GiB"
-    return Device(name or "unnamed", title, family_of(name), memory, bandwidth, used_gib=used)
+    peak = question.tflops
+    return Device(name or "unnamed", title, family_of(name), memory, bandwidth, used_gib=used, bf16_tflops=peak)
 
 
 def _environment(question: Question) -> dict[str, str]:
@@ -283,36 +311,47 @@ def _is_on_demand(price_list: PriceList) -> bool:
     return price_list.tier == TIERS["on-demand"]
 
 
+ModelOption = Annotated[
+    str, typer.Option("--model", help="A model of the catalog, a folder, a config.json, or a model of the Hub.")
+]
+AcceleratorOption = Annotated[
+    str | None, typer.Option("--accelerator", help="An accelerator of the catalog, or any name with --memory-gib.")
+]
+CountOption = Annotated[
+    int | None,
+    typer.Option(
+        "--count", help="The number of accelerators; also the tensor parallel size unless --vllm-args sets it."
+    ),
+]
+ArgumentsOption = Annotated[str, typer.Option("--vllm-args", help="The arguments of `vllm serve`, as one text.")]
+VersionOption = Annotated[
+    str, typer.Option("--vllm-version", help="The version of vLLM. Default: the one of the rendered manifests.")
+]
+MemoryOption = Annotated[
+    float | None, typer.Option("--memory-gib", help="Memory of one accelerator, in GiB (2^30 bytes).")
+]
+BandwidthOption = Annotated[
+    float | None, typer.Option("--bandwidth-gbs", help="Bandwidth of its memory, in 10^9 bytes per second.")
+]
+UsedOption = Annotated[
+    float | None,
+    typer.Option("--used-gib", help="GiB that other programs hold of each accelerator, such as a desktop."),
+]
+VariablesOption = Annotated[
+    list[str] | None, typer.Option("--env", help="A variable of the server, as NAME=VALUE. May be given again.")
+]
+
+
 def show_fit(
-    model: Annotated[
-        str, typer.Option("--model", help="A model of the catalog, a folder, a config.json, or a model of the Hub.")
-    ],
-    accelerator: Annotated[
-        str | None, typer.Option("--accelerator", help="An accelerator of the catalog, or any name with --memory-gib.")
-    ] = None,
-    count: Annotated[
-        int | None,
-        typer.Option(
-            "--count", help="The number of accelerators; also the tensor parallel size unless --vllm-args sets it."
-        ),
-    ] = None,
-    vllm_args: Annotated[str, typer.Option("--vllm-args", help="The arguments of `vllm serve`, as one text.")] = "",
-    vllm_version: Annotated[
-        str, typer.Option("--vllm-version", help="The version of vLLM. Default: the one of the rendered manifests.")
-    ] = "0.32.0",
-    memory_gib: Annotated[
-        float | None, typer.Option("--memory-gib", help="Memory of one accelerator, in GiB (2^30 bytes).")
-    ] = None,
-    bandwidth_gbs: Annotated[
-        float | None, typer.Option("--bandwidth-gbs", help="Bandwidth of its memory, in 10^9 bytes per second.")
-    ] = None,
-    used_gib: Annotated[
-        float | None,
-        typer.Option("--used-gib", help="GiB that other programs hold of each accelerator, such as a desktop."),
-    ] = None,
-    environment: Annotated[
-        list[str] | None, typer.Option("--env", help="A variable of the server, as NAME=VALUE. May be given again.")
-    ] = None,
+    model: ModelOption,
+    accelerator: AcceleratorOption = None,
+    count: CountOption = None,
+    vllm_args: ArgumentsOption = "",
+    vllm_version: VersionOption = PINNED,
+    memory_gib: MemoryOption = None,
+    bandwidth_gbs: BandwidthOption = None,
+    used_gib: UsedOption = None,
+    environment: VariablesOption = None,
     length: Annotated[
         int | None, typer.Option("--length", help="Tell how many requests of this many tokens fit at once.", min=1)
     ] = None,

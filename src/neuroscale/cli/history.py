@@ -144,7 +144,8 @@ def _rows(change: Change) -> Iterator[tuple[str, str]]:
         yield "by", change.author
     else:
         approved = f"approved by {', '.join(asked.approved_by)}" if asked.approved_by else "approved by nobody"
-        yield "asked by", f"{asked.asked_by}, {approved}: {asked.url}"
+        person = f" on behalf of {asked.asked_for}" if asked.asked_for else ""
+        yield "asked by", f"{asked.asked_by}{person}, {approved}: {asked.url}"
     if change.kind == "changed" and change.answers:
         yield "answers", "; ".join(map(_answer, change.answers))
     elif change.kind == "added":

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Annotated
 
 import typer
 
-from neuroscale.cli.chosen_cluster import (
-    Service,
-    Where,
-    asked_cluster,
-    environment_of,
-    one_service,
-    open_cluster,
-    services_asked,
-)
+from neuroscale.cli.chosen_cluster import Service, Where, opened_service
 from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import (
     ClusterStateOption,
@@ -27,8 +18,6 @@ from neuroscale.cli.options import (
 )
 from neuroscale.cluster.endpoint import key
 from neuroscale.cluster.endpoint.key_rotation import rotate
-from neuroscale.cluster.service_status_reader import Reader
-from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import terminal
 from neuroscale.kube.client import Cluster
@@ -64,12 +53,9 @@ def manage_key(
 ) -> int:
     """Make a service's API key if it is missing, or replace it. Exit status 1: a pod does not accept the new key."""
     opened = open_repository(repository)
-    asked = services_asked(service, environment, opened)
-    clone = Clone(opened.root, opened.settings.repository.default_branch)
     status = ExitStatus.PASSED
-    where = asked_cluster(Where(context, kubeconfig, state), opened.root, environment_of(asked, opened.root))
-    with contextlib.closing(clone), open_cluster(where) as cluster:
-        found = one_service(Reader(cluster, clone, opened.settings).ask(asked).services, asked.name)
+    with opened_service(service, environment, Where(context, kubeconfig, state), opened) as chosen:
+        cluster, found = chosen.cluster, chosen.service
         if rotate and key.get(cluster, found.namespace, secret_name(found.name)) is not None:
             status = _replace(cluster, found, wait, with_outage)
         else:

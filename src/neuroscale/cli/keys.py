@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where, asked_cluster, open_cluster
+from neuroscale.cli.chosen_cluster import Where, asked_cluster, clone_for, open_cluster
 from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import ClusterStateOption, ContextOption, KubeconfigOption, RepositoryOption
 from neuroscale.cluster.endpoint import key
@@ -16,8 +18,7 @@ from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import terminal
 from neuroscale.kube.client import Cluster
 from neuroscale.rendering.api_key_names import secret_name
-from neuroscale.repo.git import Git
-from neuroscale.smoke.expected_services import Service, load_target
+from neuroscale.smoke.expected_services import Service, Target, load_target
 
 _BETWEEN = 1.0
 
@@ -34,16 +35,13 @@ def make_keys(
 ) -> int:
     """Make the API keys that an environment's services lack, without showing them."""
     opened = open_repository(repository)
-    git = Git(opened.root)
-    try:
-        target = load_target(opened.root, environment, git.commit("HEAD", "HEAD"))
-    finally:
-        git.close()
+    where = asked_cluster(Where(context, kubeconfig, state), opened.root, environment)
+    target = _target(where, opened.root, opened.settings.repository.default_branch, environment)
     wanted = [one for one in target.services if key.reference(one.wanted) is not None]
     problems = []
     # A Secret is deleted with its service only if it was made after the service, so this waits up to `wait` seconds for
     # services.
-    with open_cluster(asked_cluster(Where(context, kubeconfig, state), opened.root, environment)) as cluster:
+    with open_cluster(where) as cluster:
         for one in _in_time(cluster, wanted, time.monotonic() + wait):
             try:
                 made = key.ensure(cluster, one.namespace, one.name, labels=one.labels)
@@ -56,6 +54,14 @@ def make_keys(
     for problem in problems:
         typer.echo(terminal(problem), err=True)
     return ExitStatus.FINDINGS if problems else ExitStatus.PASSED
+
+
+def _target(where: Where, root: Path, branch: str, environment: str) -> Target:
+    """The services of the default branch: of its newest commit in this clone, or on the local platform's forge."""
+    with contextlib.closing(clone_for(where, root, branch)) as clone:
+        if clone.tip is None:
+            raise InputError.at(str(root), "", "is not a clone with a commit", "Run it in a clone of the repository.")
+        return load_target(root, environment, clone.tip, fetch=clone.fetch_line)
 
 
 def _in_time(cluster: Cluster, services: list[Service], ends: float) -> Iterator[Service]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from neuroscale.local.forge_setup import LocalForge
     from neuroscale.local.start_and_stop import Status
 
-_PARTS = ("cost", "none")
+_PARTS = ("cost", "portal", "none")
 
 app = typer.Typer(
     name="local", help="The platform on this machine: forge, runner, cluster and Argo CD.", no_args_is_help=True
@@ -48,7 +48,7 @@ def local_up(
         list[str] | None,
         typer.Option(
             "--with",
-            help="What runs beside the cluster: cost (OpenCost), or none. Default: as at the last start.",
+            help="What runs beside the cluster: cost (OpenCost), portal (Backstage), or none. Default: as before.",
             metavar="PART",
         ),
     ] = None,
@@ -61,17 +61,25 @@ def local_up(
     from neuroscale.local.start_and_stop import Options, up
     from neuroscale.repo.layout import find_root
 
-    cost = _cost(also)
+    parts = _parts(also)
+    cost = None if parts is None else "cost" in parts
+    portal = None if parts is None else "portal" in parts
     if cost and cluster is False:
         raise InputError.at("the command line", "--with", "cost needs a cluster", "Leave --no-cluster out.")
-    options = Options(runner_capacity, cluster, tuple(environments) if environments else None, cost=cost)
     root = find_root(repository or Path.cwd())
+    of_environments = tuple(environments) if environments else None
+    pages = _can_plan(root)
+    if portal and not pages:
+        told = "portal needs the pages' server, which cannot plan with what the repository holds"
+        raise InputError.at("the command line", "--with", told, "Mend the repository first.")
+    portal = portal if pages else False
+    options = Options(runner_capacity, cluster, of_environments, cost=cost, pages=pages, portal=portal)
     forge = up(_folder(state, repository), root, options, _tell)
     typer.echo(f"The forge: {forge.platform.server}/{forge.platform.slug}")
     for role in ROLES:
         account = forge.account(role)
         typer.echo(f"  {account.login}: token in {account.token_file}, password in {account.password_file}")
-    for line in _forge_lines(forge, root):
+    for line in (*_pages_lines(forge), *_forge_lines(forge, root)):
         typer.echo(line)
     if forge.state.instance.cluster:
         told = "The cluster, whose nodes with accelerators are simulated"
@@ -79,6 +87,34 @@ def local_up(
     for note in notes(forge.state):
         typer.echo(f"Note: {note}")
     return ExitStatus.PASSED
+
+
+def _can_plan(root: Path) -> bool:
+    """Whether the pages can plan with what the repository holds; says why not."""
+    from neuroscale.rendering.planning_inputs import read_planning_inputs
+    from neuroscale.repo.snapshot import FolderSnapshot
+
+    try:
+        read_planning_inputs(FolderSnapshot(root))
+    except InputError as error:
+        _tell(f"No pages: {error.problems[0]}")
+        return False
+    return True
+
+
+def _pages_lines(forge: LocalForge) -> list[str]:
+    """Where the pages are, and how to sign in."""
+    from neuroscale.local.forge_accounts import DEVELOPER
+    from neuroscale.local.pages import Pages
+    from neuroscale.local.portal import Portal
+
+    if not forge.state.instance.pages:
+        return []
+    token = forge.account(DEVELOPER).token_file
+    lines = [f"Ask for a service on a page: {Pages(forge.state).url} (sign in with the token in {token})"]
+    if forge.state.instance.portal:
+        lines.append(f"Ask for a service in Backstage: {Portal(forge.state).url} (enter as a guest)")
+    return lines
 
 
 def _forge_lines(forge: LocalForge, root: Path) -> list[str]:
@@ -108,8 +144,8 @@ def _forge_lines(forge: LocalForge, root: Path) -> list[str]:
     ]
 
 
-def _cost(also: list[str] | None) -> bool | None:
-    """Whether OpenCost is asked for; None where nothing is said."""
+def _parts(also: list[str] | None) -> frozenset[str] | None:
+    """The parts that are asked for; None where nothing is said."""
     from neuroscale.core.validation import suggest
 
     if also is None:
@@ -120,7 +156,7 @@ def _cost(also: list[str] | None) -> bool | None:
             raise InputError(problem)
     if "none" in also and len(also) > 1:
         raise InputError.at("the command line", "--with", "none cannot be combined with a part", "Give one of them.")
-    return "cost" in also
+    return frozenset(also) - {"none"}
 
 
 @app.command("kubeconfig")

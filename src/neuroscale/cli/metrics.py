@@ -61,7 +61,7 @@ def record(found: ServiceMetrics | None, service: str, told: str, place: str) ->
         "namespace": found.namespace,
         "service": found.service,
         "answers": found.fresh,
-        "reason": _state(found),
+        "reason": state_of(found),
         "at": datetime.fromtimestamp(found.at, UTC).isoformat(timespec="milliseconds"),
         "since_seconds": found.since,
         "step_seconds": found.step,
@@ -104,7 +104,7 @@ def print_metrics(found: ServiceMetrics, place: str) -> None:
 
     # Never cut off: text that a narrow terminal wraps can still be read.
     console = Console(highlight=False, soft_wrap=True, markup=False, width=max(200, shutil.get_terminal_size().columns))
-    console.print(terminal(f"{found.namespace}/{found.service}: {_state(found)}. Asked: {place}", 2000))
+    console.print(terminal(f"{found.namespace}/{found.service}: {state_of(found)}. Asked: {place}", 2000))
     for pod in found.pods:
         if not pod.answers:
             why = f": {pod.why}" if pod.why else ""
@@ -126,17 +126,17 @@ def print_metrics(found: ServiceMetrics, place: str) -> None:
     for row in found.rows:
         table.add_row(
             row.title,
-            _cell(row, row.now, found),
-            _cell(row, row.whole, found),
+            cell(row, row.now, found),
+            cell(row, row.whole, found),
             chart(row.points, ascii_only=ascii_only),
-            _cell(row, row.highest, found),
+            cell(row, row.highest, found),
         )
     console.print(table)
     for note in _notes(found, ascii_only=ascii_only):
         console.print(note)
 
 
-def _state(found: ServiceMetrics) -> str:
+def state_of(found: ServiceMetrics) -> str:
     """The service's state in words, which a reader needs first."""
     pods = len(found.pods)
     if not pods:
@@ -173,7 +173,7 @@ def _notes(found: ServiceMetrics, *, ascii_only: bool) -> list[str]:
     return notes
 
 
-def _cell(row: Row, value: Value | None, found: ServiceMetrics) -> str:
+def cell(row: Row, value: Value | None, found: ServiceMetrics) -> str:
     if isinstance(value, Quantile):
         if value.up_to is None:
             return f"> {_text(value.above, row.unit)}"

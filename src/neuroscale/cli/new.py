@@ -39,9 +39,13 @@ def new_service(answers: Path | None, repository: Path | None, *, interactive: b
             planned = plan(request, catalog, settings, opened.template.version)
             files = pull_request_of(request, planned, opened.template).files
     except RefusedPlanError as error:
+        from neuroscale.planning.advice import advise
+        from neuroscale.report.advice_view import print_instead
         from neuroscale.report.plan_view import print_plan
 
-        print_plan(error.plan, plain_console())
+        console = plain_console()
+        print_plan(error.plan, console)
+        print_instead(advise(error.request, catalog, settings), console)
         typer.echo("Nothing was written.")
         return error.exit_status
     _check_new(files, opened.root)

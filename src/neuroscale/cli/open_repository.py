@@ -16,7 +16,7 @@ from neuroscale.core.files import read_bounded
 from neuroscale.core.units import MIB
 from neuroscale.core.yaml_io import decode
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
-from neuroscale.repo.git import Git
+from neuroscale.repo.git import Git, GitError
 from neuroscale.repo.layout import LOCAL_STATE, find_root
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import Request, fault_of, read_request
@@ -24,6 +24,7 @@ from neuroscale.request.service_request import Request, fault_of, read_request
 if TYPE_CHECKING:
     from neuroscale.forge.interface import Token
     from neuroscale.forge.service_pull_request import Publisher
+    from neuroscale.local.forge_setup import LocalForge
 
 
 def remote_address(git: Git, remote: str) -> str:
@@ -40,23 +41,46 @@ def remote_address(git: Git, remote: str) -> str:
     return done.stdout.decode(errors="replace").strip()
 
 
+def running_forge(folder: Path) -> LocalForge:
+    """The forge of the local platform in a folder. Raises InputError if that does not run."""
+    from neuroscale.local.forge_setup import LocalForge
+    from neuroscale.local.process import is_running
+    from neuroscale.local.state import State
+
+    state = State.read(folder)
+    if state is None or not state.instance.ports or not is_running(state):
+        told = f"{folder} does not hold a local platform that runs"
+        raise InputError.at("the command line", "--local", told, "Start it: neuroscale local up --no-cluster")
+    return LocalForge(state)
+
+
 def local_forge(root: Path) -> tuple[str, Token]:
     """The address of the repository on the forge of this repository's local platform, and its developer's token.
 
     Raises InputError if the platform does not run.
     """
     from neuroscale.local.forge_accounts import DEVELOPER
-    from neuroscale.local.forge_setup import LocalForge
-    from neuroscale.local.process import is_running
-    from neuroscale.local.state import State
 
-    folder = root / LOCAL_STATE
-    state = State.read(folder)
-    if state is None or not state.instance.ports or not is_running(state):
-        told = f"{folder} does not hold a local platform that runs"
-        raise InputError.at("the command line", "--local", told, "Start it: neuroscale local up --no-cluster")
-    forge = LocalForge(state)
+    forge = running_forge(root / LOCAL_STATE)
     return forge.platform.clone_url, forge.account(DEVELOPER).token()
+
+
+def forge_address(root: Path, remote: str, local: Path | None) -> tuple[str, str]:
+    """The address of the forge of a clone's `remote`, or of the local platform in the folder `local`; "" and the reason
+    where there is none that can be used. Raises InputError if the local platform does not run."""
+    from neuroscale.forge.connect import parse_remote
+
+    if local is not None:
+        return running_forge(local).platform.clone_url, ""
+    try:
+        with contextlib.closing(Git(root)) as git:
+            address = remote_address(git, remote)
+        parse_remote(address)
+    except InputError as error:
+        return "", " ".join(f"{problem.message}. {problem.fix}" for problem in error.problems)
+    except GitError:
+        return "", f"{root} is not a clone of git."
+    return address, ""
 
 
 @contextlib.contextmanager

@@ -45,13 +45,23 @@ def show_plan(
         write_picture(made.memory_gib, f"{made.model} on {made.accelerator_count} x {where}", picture)
     unmet = unmet_demands(made, opened.catalog, opened.settings)
     compared = context is not None or kubeconfig is not None
+    refused = made.verdict == "refused"
+    advice = None
+    if refused:  # what else would do takes longer than a plan
+        from neuroscale.planning.advice import advise
+
+        advice = advise(asked, opened.catalog, opened.settings)
     room, name = None, ""
-    if compared and made.verdict != "refused":  # a refused plan has no pods that could find room
+    if compared and not refused:  # a refused plan has no pods that could find room
         from neuroscale.cluster.capacity_reader import room_for
 
         room, name = room_for(opened, asked, made, context, kubeconfig)
     if as_json:
         found = made.model_dump(mode="json") | {"unmet_demands": list(unmet)}
+        if advice is not None:
+            from neuroscale.report.advice_view import instead
+
+            found["choices"] = instead(advice)
         if compared:
             found["cluster"] = {"name": name, **dataclasses.asdict(room)} if room else None
         print_json(found)
@@ -60,11 +70,15 @@ def show_plan(
 
         console = plain_console()
         print_plan(made, console)
+        if advice is not None:
+            from neuroscale.report.advice_view import print_instead
+
+            print_instead(advice, console)
         for sentence in unmet:
             field(console, "Before a merge", sentence, "yellow")
         if room is not None:
             print_room(room, name, console)
-    if made.verdict == "refused":
+    if refused:
         return ExitStatus.FINDINGS
     if room is None or room.verdict in ("fits", "fits the fewest"):
         return ExitStatus.PASSED

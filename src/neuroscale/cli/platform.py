@@ -80,7 +80,8 @@ def check_forge(
     from contextlib import closing
 
     root = find_root(repository or Path.cwd())
-    branch = load_settings(FolderSnapshot(root)).repository.default_branch
+    settings = load_settings(FolderSnapshot(root)).repository
+    branch = settings.default_branch
     with closing(Git(root)) as git:
         forge = connect(remote_address(git, remote), find_token(token_file))
     found = problems(forge, branch)
@@ -91,6 +92,9 @@ def check_forge(
             typer.echo(terminal(problem))
         if not found:
             typer.echo(terminal(f"{forge.repository.slug}: {branch} needs a pull request, the gate and an approval."))
+        if not settings.smoke_account:
+            missing = f"{SETTINGS} names no account of the smoke workflow (repository.smoke_account)"
+            typer.echo(f"Note: {missing}, so no comment proves to `neuroscale promote` that a service passed.")
     return ExitStatus.FINDINGS if found else ExitStatus.PASSED
 
 

@@ -21,6 +21,7 @@ from neuroscale.cli.catalog import write_files
 from neuroscale.cli.open_repository import opened_publisher
 from neuroscale.cli.options import (
     JsonOption,
+    LocalForgeOption,
     PullRequestOption,
     RemoteOption,
     RepositoryOption,
@@ -29,6 +30,7 @@ from neuroscale.cli.options import (
     say_progress,
 )
 from neuroscale.cli.request_outcome import print_proposal
+from neuroscale.cli.service_change import Forge
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.files import read_bounded
 from neuroscale.core.printable import counted, first_of, terminal
@@ -64,12 +66,12 @@ class Made:
     factor: Decimal
 
 
-def update(asked: Asked, repository: Path | None, remote: str | None, token_file: Path | None, *, as_json: bool) -> int:
-    """Write the price list, or open its pull request if a remote is named. Raises InputError."""
+def update(asked: Asked, repository: Path | None, forge: Forge | None, *, as_json: bool) -> int:
+    """Write the price list, or open its pull request if a forge is named. Raises InputError."""
     root = find_root(repository or Path.cwd())
     text = decode(read_bounded(asked.file, _MOST_BYTES, _SMALLER), str(asked.file))
-    if remote is not None:
-        return _propose(root, asked, text, remote, token_file, as_json=as_json)
+    if forge is not None:
+        return _propose(root, asked, text, forge, as_json=as_json)
     snapshot = FolderSnapshot(root)
     made = _make(asked, text, snapshot, snapshot)
     changed = write_files(root, snapshot, {made.update.path: made.update.text})
@@ -103,7 +105,7 @@ def _make(asked: Asked, text: str, base: Snapshot, newest: Snapshot) -> Made:
     return Made(export, made, using, Decimal(repr(asked.factor)))
 
 
-def _propose(root: Path, asked: Asked, text: str, remote: str, token_file: Path | None, *, as_json: bool) -> int:
+def _propose(root: Path, asked: Asked, text: str, forge: Forge, *, as_json: bool) -> int:
     last: list[Made] = []
 
     def make(base: Snapshot, newest: Snapshot) -> CatalogChange:
@@ -115,7 +117,7 @@ def _propose(root: Path, asked: Asked, text: str, remote: str, token_file: Path 
 
     snapshot = FolderSnapshot(root)
     name = _make(asked, text, snapshot, snapshot).update.name
-    with opened_publisher(root, remote, token_file) as (git, publisher):
+    with opened_publisher(root, forge.remote, forge.token_file, local=forge.local) as (git, publisher):
         outcome = propose(git, publisher, f"prices-{name}", make, say_progress)
     if not as_json:
         _print(last[0])
@@ -210,6 +212,7 @@ def update_prices(
     pull_request: PullRequestOption = False,
     remote: RemoteOption = "origin",
     token_file: TokenFileOption = None,
+    local: LocalForgeOption = False,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
@@ -217,4 +220,5 @@ def update_prices(
     file does not have stay with their own date. A second run with the same file changes nothing."""
 
     asked = Asked(file, price_list, region, tier.value, factor)
-    return update(asked, repository, remote if pull_request else None, token_file, as_json=as_json)
+    forge = Forge(repository, remote, token_file, local).if_asked(pull_request=pull_request)
+    return update(asked, repository, forge, as_json=as_json)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -71,7 +71,8 @@ def promote_service(
     made: list[Promoted] = []
 
     def change(root: Path, rest: Rest) -> Promoted:
-        made[:] = [Promoted(Named(service, root), to, changes, _evidence(rest, where, root, reason))]
+        proofs = Proofs(rest, where, root, local=local)
+        made[:] = [Promoted(Named(service, root), to, changes, evidence_of(proofs, reason))]
         return made[0]
 
     def beside(draft: Draft) -> ServiceReport | None:
@@ -83,11 +84,21 @@ def promote_service(
     return run_change(forge, change, dry_run=dry_run, as_json=as_json, beside=beside)
 
 
-def _evidence(rest: Rest, where: Where, root: Path, reason: str) -> Callable[[Main, ServicePath], Sequence[str]]:
+class Proofs(NamedTuple):
+    """Where to ask whether a service works: its forge, and the cluster that options name (else the local platform).
+    `local`: the forge is the local platform's."""
+
+    rest: Rest
+    where: Where
+    root: Path
+    local: bool = False
+
+
+def evidence_of(proofs: Proofs, reason: str) -> Callable[[Main, ServicePath], Sequence[str]]:
     """Says why the service may be promoted. Raises InputError if it is not known to work, and no reason is given."""
 
     def evidence(main: Main, path: ServicePath) -> Sequence[str]:
-        tested = tested_in(rest, where, root, main, path)
+        tested = tested_in(proofs, main, path)
         if not tested.passed and not reason:
             raise InputError.at(
                 path.folder,
@@ -101,7 +112,7 @@ def _evidence(rest: Rest, where: Where, root: Path, reason: str) -> Callable[[Ma
     return once_for_each_main(evidence)
 
 
-def tested_in(rest: Rest, where: Where, root: Path, main: Main, path: ServicePath) -> Tested:
+def tested_in(proofs: Proofs, main: Main, path: ServicePath) -> Tested:
     """By what the forge has of the smoke tests, or by those that run now: in the cluster that an option names, else in
     the local platform if that runs the environment."""
     from neuroscale.cli.chosen_cluster import Where, asked_cluster
@@ -109,8 +120,9 @@ def tested_in(rest: Rest, where: Where, root: Path, main: Main, path: ServicePat
     from neuroscale.forge.smoke_evidence import Tested, smoke_tested
     from neuroscale.smoke.results import headline
 
+    where, root = proofs.where, proofs.root
     if where == Where():
-        tested = smoke_tested(rest, main, path)
+        tested = smoke_tested(proofs.rest, main, path, _workflow_account(main, local=proofs.local))
         where = where if tested.passed else asked_cluster(where, root, path.environment)
         if where == Where():
             return tested
@@ -118,3 +130,12 @@ def tested_in(rest: Rest, where: Where, root: Path, main: Main, path: ServicePat
     failed = next((f" {one.title}: {one.message}" for one in report.checks if one.outcome in ("failed", "error")), "")
     passed = report.passed and not any(one.misleads for one in report.checks)
     return Tested(passed, f"{path.name}, tested now in its cluster: {headline(report)}.{failed}")
+
+
+def _workflow_account(main: Main, *, local: bool) -> str:
+    """The login that the smoke workflow comments as: the settings' of main, or the local platform's own."""
+    if not local:
+        return main.inputs.settings.repository.smoke_account
+    from neuroscale.local.forge_accounts import LOGINS, REVERT
+
+    return LOGINS[REVERT]

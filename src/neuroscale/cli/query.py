@@ -12,14 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from neuroscale.cli.chosen_cluster import (
-    Where,
-    asked_cluster,
-    environment_of,
-    one_service,
-    open_cluster,
-    services_asked,
-)
+from neuroscale.cli.chosen_cluster import Where, opened_service
 from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import (
     ClusterStateOption,
@@ -38,8 +31,6 @@ from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.cluster.endpoint.metrics import Sampler, Snapshot
 from neuroscale.cluster.service_status import ServiceStatus
-from neuroscale.cluster.service_status_reader import Reader
-from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import TerminalStream, encodable, terminal
 from neuroscale.core.units import MIB
@@ -221,14 +212,10 @@ def _endpoint(
             yield endpoint
         return
     opened = open_repository(repository)
-    asked = services_asked(service, environment, opened)
-    where = asked_cluster(where, opened.root, environment_of(asked, opened.root))
-    clone = Clone(opened.root, opened.settings.repository.default_branch)
-    with contextlib.closing(clone), open_cluster(where) as cluster:
-        answer = Reader(cluster, clone, opened.settings).ask(asked)
-        found = one_service(answer.services, asked.name)
+    with opened_service(service, environment, where, opened) as chosen:
+        cluster, found = chosen.cluster, chosen.service
         if not base_url:
-            asked_for = next(one for one in answer.services if one.namespace == found.namespace)
+            asked_for = next(one for one in chosen.statuses if one.namespace == found.namespace)
             _check_answering(asked_for, command_lines(cluster))
         with open_endpoint(cluster, found.namespace, found.name, base_url=base_url) as endpoint:
             yield endpoint

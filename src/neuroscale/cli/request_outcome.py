@@ -77,13 +77,19 @@ def print_proposal(outcome: Outcome, facts: Mapping[str, Any], *, as_json: bool)
 
 
 def _refused(outcome: Refused, *, as_json: bool) -> int:
-    if as_json:
-        plan = outcome.plan.model_dump(mode="json")
-        print_json({"schema_version": 1, "outcome": "refused", "plan": plan, "notes": []})
-        return ExitStatus.FINDINGS
+    from neuroscale.planning.advice import advise
+    from neuroscale.report.advice_view import instead, print_instead
     from neuroscale.report.plan_view import print_plan
 
-    print_plan(outcome.plan, plain_console())
+    advice = advise(outcome.request, outcome.inputs.catalog, outcome.inputs.settings)
+    if as_json:
+        plan = outcome.plan.model_dump(mode="json")
+        choices = instead(advice)
+        print_json({"schema_version": 1, "outcome": "refused", "plan": plan, "choices": choices, "notes": []})
+        return ExitStatus.FINDINGS
+    console = plain_console()
+    print_plan(outcome.plan, console)
+    print_instead(advice, console)
     typer.echo("Nothing was pushed.")
     return ExitStatus.FINDINGS
 

@@ -62,7 +62,7 @@ def retire_service(
     forge = Forge(repository, remote, token_file, local)
 
     def change(root: Path, _: object) -> Retired:
-        return Retired(Named(service, root), _said(where, prometheus_url, root, reason))
+        return Retired(Named(service, root), said_of(where, prometheus_url, root, reason, local=local))
 
     return run_change(forge, change, dry_run=dry_run, as_json=as_json)
 
@@ -95,8 +95,8 @@ def restore_service(
     )
 
 
-def _said(
-    where: Where, prometheus_url: str, root: Path, reason: str
+def said_of(
+    where: Where, prometheus_url: str, root: Path, reason: str, *, local: bool
 ) -> Callable[[Main, ServicePath, Version], Sequence[str]]:
     def said(main: Main, path: ServicePath, version: Version) -> Sequence[str]:
         plan = version.plan
@@ -107,7 +107,7 @@ def _said(
             *sentences,
             last_requests(main.inputs.settings, path, plan, where, prometheus_url, root),
             _saves(plan),
-            *_remains(plan),
+            *what_remains(plan, root, local=local),
         ]
 
     return once_for_each_main(said)
@@ -135,7 +135,8 @@ def last_requests(settings: Settings, path: ServicePath, plan: Plan, where: Wher
     except NeuroscaleError as error:
         typer.echo(f"Its metrics were not read: {terminal(str(error), 1000)}", err=True)
         return "Who still calls it is not known: its metrics were not read."
-    week, day = counts
+    # Two digits: the same command a minute later finds its pull request as it should be.
+    week, day = (None if count is None else round(float(f"{count:.2g}")) for count in counts)
     if week is None:
         return f"Prometheus has no requests of it in the last {_DAYS} days: it was not scraped, or did not run."
     clients = ", ".join([plan.tenancy.namespace, *plan.surroundings.client_namespaces])
@@ -153,14 +154,21 @@ def _saves(plan: Plan) -> str:
     return f"This saves {phrases.between(low, high)} a month, and gives {held} back."
 
 
-def _remains(plan: Plan) -> list[str]:
-    """What is not in Git and stays in the cluster."""
+def what_remains(plan: Plan, root: Path, *, local: bool) -> list[str]:
+    """What of it is not in Git, and what stays in the cluster. `local`: in that of the repository's local platform,
+    whose kubeconfig the line names; a pull request elsewhere is read on other machines.
+    """
+    from neuroscale.cli.chosen_cluster import local_kubeconfig
+    from neuroscale.cluster.command_lines import lines_with
     from neuroscale.rendering.api_key_names import secret_name
 
+    there = local_kubeconfig(root, plan.environment) if local else None
+    kubectl = lines_with([f"--kubeconfig={there}"], None).kubectl if there else "kubectl"
     secret, namespace = secret_name(plan.service), plan.tenancy.namespace
     told = [
-        "Its API key remains, a Secret outside Git: a service of the same name would answer with it again. Once the "
-        f"service is gone: kubectl --namespace {namespace} delete secret {secret}"
+        f"Its API key is the Secret {secret} of {namespace}, outside Git. If `neuroscale key` or the smoke workflow "
+        "made it, the cluster deletes it with the service, and a restored service has a new key. If not, it remains. "
+        f"Once the service is gone: {kubectl} --namespace {namespace} delete secret {secret} --ignore-not-found"
     ]
     if plan.needs_hugging_face_token:
         told.append(f"The Secret {plan.surroundings.token_secret} of {namespace} remains too: other services read it.")

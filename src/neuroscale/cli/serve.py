@@ -1,190 +1,73 @@
-"""`neuroscale serve`: plans over HTTP for the portal (`POST /api/v1/plan`), and names what its form offers."""
+"""`neuroscale serve`: the pages on which people ask for services, and the API of a portal."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import logging
-import socket
-from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import asdict
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated
 
 import typer
-import uvicorn
-from fastapi import FastAPI, Request
-from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import JSONResponse
-from starlette.exceptions import HTTPException
 
-from neuroscale.catalog import Catalog
-from neuroscale.catalog.settings import Settings
-from neuroscale.cli.options import RepositoryOption
-from neuroscale.core.errors import ExitStatus, InputError, Problem
-from neuroscale.rendering.scaffolder.form import expected_enums
-from neuroscale.rendering.scaffolder.plan_step import FORM, SCHEMA_VERSION, RefusedPlanError, answer
-from neuroscale.rendering.scaffolder.template import PLAN_ROUTE, Template
-from neuroscale.request.service_request import Request as ServiceRequest
-
-LARGEST_BODY = 64 * 1024
-"""Bytes of a request's body; a form's answers take less than one kibibyte."""
-
-_log = logging.getLogger(__name__)
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-
-
-def create_app(catalog: Catalog, settings: Settings, template: Template) -> FastAPI:
-    """The application for one state of the repository.
-
-    `POST /api/v1/plan`: the form's answers to `schema_version`, `verdict`, `summary`, `plan` and `values` (the
-    skeleton's values). `GET /api/v1/catalog`: the names that the form offers. `GET /healthz`.
-    """
-    app = FastAPI(title="NeuroScale planner", version="1", docs_url=None, redoc_url=None, openapi_url=None)
-
-    @app.get("/healthz")
-    async def health() -> dict[str, str]:
-        return {"status": "ok"}
-
-    @app.get("/api/v1/catalog")
-    async def names() -> dict[str, Any]:
-        availability = ServiceRequest.model_json_schema()["properties"]["availability"]["enum"]
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "catalog_digest": catalog.digest,
-            "template_version": template.version,
-            **expected_enums(catalog, settings),
-            "availability": availability,
-        }
-
-    @app.post(PLAN_ROUTE)
-    async def plan(request: Request) -> JSONResponse:
-        answers = _answers(await request.body(), request.headers.get("content-type", ""))
-        return JSONResponse(await run_in_threadpool(answer, answers, catalog, settings, template.version))
-
-    @app.exception_handler(InputError)
-    async def unusable(_: Request, error: InputError) -> JSONResponse:
-        refused = isinstance(error, RefusedPlanError)
-        extra = {"plan": error.plan.model_dump(mode="json")} if isinstance(error, RefusedPlanError) else {}
-        return _failure(422, "refused" if refused else "invalid", error.problems, **extra)
-
-    @app.exception_handler(HTTPException)
-    async def unknown(_: Request, error: HTTPException) -> JSONResponse:
-        problem = Problem("the request", "", str(error.detail), f"Use POST {PLAN_ROUTE}.")
-        return _failure(error.status_code, "invalid", [problem])
-
-    @app.exception_handler(Exception)
-    async def fault(_: Request, error: Exception) -> JSONResponse:
-        _log.error("a request failed", exc_info=error)
-        problem = Problem("the server", "", "this program failed", "See its log; the answers did not cause this.")
-        return _failure(500, "error", [problem])
-
-    app.add_middleware(_BodyLimit)
-    return app
-
-
-def serve(catalog: Catalog, settings: Settings, template: Template, listener: socket.socket) -> None:
-    """Serve one state of the repository on a listening socket, until interrupted.
-
-    It does not authenticate: Backstage's proxy does.
-    """
-    application = create_app(catalog, settings, template)
-    with contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(uvicorn.Config(application, server_header=False)).run(sockets=[listener])
-
-
-class _BodyLimit:
-    """Refuses a body above `LARGEST_BODY` before it is read whole, also one that does not state its length."""
-
-    def __init__(self, app: Any) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        messages: list[Message] = []
-        size = 0
-        while True:
-            message = await receive()
-            messages.append(message)
-            size += len(message.get("body", b""))
-            if size > LARGEST_BODY:
-                problem = Problem(
-                    FORM, "", f"is larger than {LARGEST_BODY} bytes", "Send the form's answers and nothing else."
-                )
-                await _failure(413, "invalid", [problem])(scope, receive, send)
-                return
-            if message["type"] != "http.request" or not message.get("more_body", False):
-                break
-        waiting = iter(messages)
-
-        async def again() -> Message:
-            return next(waiting, None) or await receive()
-
-        await self.app(scope, again, send)
-
-
-def _answers(body: bytes, content_type: str) -> dict[str, Any]:
-    if content_type.split(";")[0].strip().lower() != "application/json":
-        raise InputError.at(FORM, "", "is not sent as JSON", "Send it with `content-type: application/json`.")
-    repeated: list[str] = []
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in found:
-                repeated.append(key)
-            found[key] = value
-        return found
-
-    def no_constant(name: str) -> Any:
-        raise ValueError(f"{name} is not JSON")
-
-    try:
-        value = json.loads(body.decode("utf-8"), object_pairs_hook=once, parse_constant=no_constant)
-    except (ValueError, RecursionError) as error:
-        raise InputError.at(FORM, "", "is not valid JSON", "Send one JSON object in UTF-8.") from error
-    if not isinstance(value, dict):
-        raise InputError.at(FORM, "", "is not a JSON object", "Send an object of the form's answers.")
-    if repeated:
-        raise InputError([Problem(FORM, key[:60], "stands twice", "Send each field once.") for key in repeated])
-    return value
-
-
-def _failure(status: int, verdict: str, problems: list[Problem], **extra: Any) -> JSONResponse:
-    """The one shape of every answer without a plan; `message` comes first because Backstage logs the body."""
-    return JSONResponse(
-        {
-            "message": "; ".join(
-                f"{problem.field + ': ' if problem.field else ''}{problem.message}. {problem.fix}"
-                for problem in problems
-            ),
-            "schema_version": SCHEMA_VERSION,
-            "verdict": verdict,
-            "problems": [asdict(problem) for problem in problems],
-            **extra,
-        },
-        status_code=status,
-    )
+from neuroscale.cli.options import (
+    ClusterStateOption,
+    ContextOption,
+    KubeconfigOption,
+    LocalForgeOption,
+    RemoteOption,
+    RepositoryOption,
+    TokenFileOption,
+)
+from neuroscale.core.errors import ExitStatus, InputError
 
 
 def serve_plans(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 8088,
+    public_url: Annotated[
+        str, typer.Option("--public-url", help="The address that people type, where a proxy stands in front.")
+    ] = "",
+    proxies: Annotated[
+        list[str] | None,
+        typer.Option("--trusted-proxy", help="The address that a proxy connects from; nobody else may then connect."),
+    ] = None,
+    user_header: Annotated[
+        str,
+        typer.Option("--user-header", help="The header in which that proxy names the person; needs a forge's token."),
+    ] = "",
+    portal_token: Annotated[
+        Path | None,
+        typer.Option("--portal-token-file", help="A file of mode 0600 with the token by which a portal shows itself."),
+    ] = None,
+    remote: RemoteOption = "origin",
+    token_file: TokenFileOption = None,
+    local: LocalForgeOption = False,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    state: ClusterStateOption = None,
     repository: RepositoryOption = None,
 ) -> int:
-    """Serve `POST /api/v1/plan` for the portal."""
+    """Serve the pages on which people ask for services and look after them, and the API of a portal. It writes nothing
+    but pull requests, as the person who is signed in."""
     import socket
 
-    from neuroscale.cli.open_repository import open_repository
+    from neuroscale.cli.chosen_cluster import Where
+    from neuroscale.cli.open_repository import forge_address, open_repository
+    from neuroscale.cli.portal_surroundings import Around
+    from neuroscale.forge.token import find_token, read_token
+    from neuroscale.portal.app import create_app, serve
+    from neuroscale.portal.exposure import exposure_at
+    from neuroscale.portal.pending_changes import PendingChanges
+    from neuroscale.rendering.scaffolder.template import PLAN_ROUTE
+    from neuroscale.repo.layout import LOCAL_STATE
 
     opened = open_repository(repository)
+    exposure_at(host, port, public_url, tuple(proxies or ()), user_header)
+    needs_own = bool(user_header or portal_token)
+    own = find_token(token_file) if needs_own else None
+    portal = read_token(portal_token) if portal_token else None
+    address, missing = forge_address(opened.root, remote, (state or opened.root / LOCAL_STATE) if local else None)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=family)
+        listener = socket.create_server((host, port), family=family, backlog=512)
     except OSError as error:
         raise InputError.at(
             "the command line",
@@ -193,7 +76,15 @@ def serve_plans(
             "Name an address of this machine and a free port; --port 0 takes any.",
         ) from error
     with listener:
-        address = f"[{host}]" if family is socket.AF_INET6 else host
-        typer.echo(f"Serving POST http://{address}:{listener.getsockname()[1]}{PLAN_ROUTE}")
-        serve(opened.catalog, opened.settings, opened.template, listener)
+        port = listener.getsockname()[1]
+        exposure = exposure_at(host, port, public_url, tuple(proxies or ()), user_header)
+        around = Around(Where(context, kubeconfig, state), opened.root, local=local)
+        pending_changes = PendingChanges(opened.root, address, opened, missing)
+        app = create_app(pending_changes, around, exposure, own, portal)
+        at = f"http://{f'[{host}]' if family is socket.AF_INET6 else host}:{port}"
+        typer.echo(f"Pages: {public_url or at}/")
+        typer.echo(f"Serving POST {at}{PLAN_ROUTE}")
+        if missing:
+            typer.echo(f"No pull request can be opened: {missing}", err=True)
+        serve(app, pending_changes, listener)
     return ExitStatus.PASSED

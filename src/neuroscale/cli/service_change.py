@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, NamedTuple, Param
 import typer
 
 from neuroscale.cli.options import plain_console, print_json, say_progress
-from neuroscale.core.errors import ExitStatus
+from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import terminal
 
 if TYPE_CHECKING:
@@ -62,6 +62,15 @@ class Forge(NamedTuple):
     remote: str
     token_file: Path | None
     local: bool
+
+    def if_asked(self, *, pull_request: bool) -> Forge | None:
+        """None where no pull request is asked for. Raises InputError where --local stands without it."""
+        if pull_request:
+            return self
+        if self.local:
+            told, fix = "names a forge, and no pull request is asked for", "Add --pull-request, or leave --local out."
+            raise InputError.at("the command line", "--local", told, fix)
+        return None
 
 
 def run_change(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import typer
 
 from neuroscale.catalog.settings import load_settings
-from neuroscale.cli.chosen_cluster import Where, asked_cluster, gateway_way, local_state, open_cluster
+from neuroscale.cli.chosen_cluster import Where, asked_cluster, clone_for, gateway_way, local_state, open_cluster
 from neuroscale.cli.options import (
     ClusterStateOption,
     ContextOption,
@@ -25,7 +25,6 @@ from neuroscale.cli.options import (
 )
 from neuroscale.cluster.endpoint.key import KEY_FILE_VARIABLE, KEY_VARIABLE
 from neuroscale.cluster.endpoint.routes import read_rules
-from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError, UntrustedError
 from neuroscale.core.validation import checked_address, part
 from neuroscale.kube.client import Cluster, KubernetesError
@@ -34,7 +33,7 @@ from neuroscale.repo.git import Git
 from neuroscale.repo.layout import MANIFESTS, find_root
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.smoke.expected_services import load_target
-from neuroscale.smoke.results import Report, from_record, line, print_table, to_json, to_junit, to_markdown
+from neuroscale.smoke.results import Report, Result, from_record, line, print_table, to_json, to_junit, to_markdown
 from neuroscale.smoke.runner import Spec, run
 
 _BEFORE = 300.0  # seconds for the checks of the whole environment
@@ -89,7 +88,7 @@ def smoke_report(question: Question, where: Where, repository: Path | None) -> R
     root = find_root(repository or Path.cwd())
     where = asked_cluster(where, root, question.environment)
     with open_cluster(where) as cluster:
-        revision, fetch = _revision(root, question.revision, cluster)
+        revision, fetch = _revision(where, root, question.revision, cluster)
         kubeconfig, context, own_options = cluster.kubeconfig, cluster.context, cluster.own_options
     target = load_target(root, question.environment, revision, question.service, fetch)
     if not target.services:
@@ -121,7 +120,33 @@ def smoke_report(question: Question, where: Where, repository: Path | None) -> R
     within = _BEFORE + len(spec.services) * _REQUESTS * question.patience
     if question.within:
         within = max(1.0, question.within - (time.monotonic() - began))
-    return run(spec, _progress, within=within)
+    return with_causes(run(spec, _progress, within=within), where, root)
+
+
+def with_causes(report: Report, where: Where, root: Path) -> Report:
+    """The report with the cause and the next configuration of each service that does not run: who reads it in a pull
+    request's comment may not ask the cluster."""
+    if not any(_does_not_run(one) for one in report.checks):
+        return report
+    from neuroscale.cli.explained_service import told_of
+    from neuroscale.cli.open_repository import open_repository
+
+    try:
+        opened = open_repository(root)
+    except InputError:  # the gate tells what is wrong with it
+        return report
+    checks = []
+    for one in report.checks:
+        if _does_not_run(one):
+            cause, following = told_of(f"{report.environment}/{one.service}", where, opened)
+            message = one.message if not cause or cause in one.message else f"{one.message}. {cause}"
+            one = replace(one, message=message, next="; ".join(filter(None, (one.next, following))))
+        checks.append(one)
+    return replace(report, checks=tuple(checks))
+
+
+def _does_not_run(result: Result) -> bool:
+    return result.check == "ready" and result.outcome == "failed" and bool(result.service)
 
 
 def _ways(question: Question, where: Where, root: Path) -> tuple[tuple[str, ...], str]:
@@ -141,11 +166,11 @@ def _ways(question: Question, where: Where, root: Path) -> tuple[tuple[str, ...]
     return tuple(f":{port}:127.0.0.1:{to}" for port, to in ports.items() if to), str(way.authority)
 
 
-def _revision(root: Path, named: str, cluster: Cluster) -> tuple[str, str]:
+def _revision(where: Where, root: Path, named: str, cluster: Cluster) -> tuple[str, str]:
     """The commit whose facts count: the named one, or the default branch's newest in this clone; and the command that
     fetches what Argo CD reads.
     """
-    clone = Clone(root, load_settings(FolderSnapshot(root)).repository.default_branch)
+    clone = clone_for(where, root, load_settings(FolderSnapshot(root)).repository.default_branch)
     try:
         clone.follow(_source(cluster))
         tip, fetch = clone.tip, clone.fetch_line

@@ -13,6 +13,7 @@ import typer
 from neuroscale.cli.chosen_cluster import (
     Where,
     asked_cluster,
+    clone_for,
     environment_of,
     gateway_way,
     local_state,
@@ -65,7 +66,9 @@ def _print_details(one: ServiceStatus) -> None:
         application = one.application
         held = {True: "with the last change", False: "without the last change", None: "not known to this clone"}
         told = f"{application.sync}, {application.health}, at {application.revision[:10] or 'no commit'}"
-        rows.append(("Argo CD", f"{application.name}: {told} ({held[application.contains_last_change]})"))
+        if one.verdict != "removing":  # a service that Git does not hold any more has no last change
+            told += f" ({held[application.contains_last_change]})"
+        rows.append(("Argo CD", f"{application.name}: {told}"))
         rows += [("", application.told)] if application.told else []
     if one.generation is not None:
         old = f", {one.replicas_old} of earlier generations" if one.replicas_old else ""
@@ -123,13 +126,13 @@ def show_status(
     opened = open_repository(repository)
     question = services_asked(service, environment, opened)
     where = asked_cluster(Where(context, kubeconfig, state), opened.root, environment_of(question, opened.root))
-    clone = Clone(opened.root, opened.settings.repository.default_branch)
+    clone = clone_for(where, opened.root, opened.settings.repository.default_branch)
     platform = local_state(where)
     with contextlib.closing(clone), open_cluster(where) as cluster:
         reader = Reader(cluster, clone, opened.settings)
         answer = reader.ask(question) if wait is None else _wait(reader, clone, question, wait)
         name, url = cluster.name, cluster.url
-    services = tuple(_with_curl(one, where, platform, repository) for one in answer.services)
+    services = tuple(with_curl(one, where, platform, repository) for one in answer.services)
     answer = dataclasses.replace(answer, services=services)
     if as_json:
         found = {
@@ -146,7 +149,7 @@ def show_status(
     return ExitStatus.PASSED if answer.ready else ExitStatus.FINDINGS
 
 
-def _with_curl(one: ServiceStatus, where: Where, state: State | None, repository: Path | None) -> ServiceStatus:
+def with_curl(one: ServiceStatus, where: Where, state: State | None, repository: Path | None) -> ServiceStatus:
     """Add a command that asks the service, if one of its pods answers and its URL has TLS."""
     answering = [pod for pod in one.pods if pod.state == "ready"]
     if not answering or not one.url:
@@ -171,9 +174,10 @@ def _key_command(one: ServiceStatus, where: Where, repository: Path | None) -> l
 def _wait(reader: Reader, clone: Clone, question: Question, seconds: float) -> ServiceStatuses:
     """Ask until every verdict is settled, or the time is over. Prints each change on the way.
 
-    While a service is missing, the clone is fetched from time to time: a service whose removal was merged meanwhile is
-    not waited for.
+    The clone is fetched first, so that a version from before the last merge does not count as the newest. While a
+    service is missing, it is fetched from time to time: a service whose removal was merged meanwhile is not waited for.
     """
+    clone.fetch()
     fetched = time.monotonic()
     ends = fetched + seconds
     told: dict[tuple[str, str], tuple[str, str]] = {}

@@ -31,7 +31,7 @@ from neuroscale.repo.git import Git
 from neuroscale.repo.layout import SETTINGS, TEAMS, ServicePath, find_root
 from neuroscale.repo.services import find_service, services_of
 from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, Snapshot
-from neuroscale.report.upgrade_view import as_mapping, print_upgrades
+from neuroscale.report.upgrade_view import as_mapping, print_upgrades, until_now
 
 if TYPE_CHECKING:
     from neuroscale.forge.upgrades import Done
@@ -199,7 +199,10 @@ def _print(looked: Looked, done: Mapping[ServicePath, Done], *, as_json: bool, d
 
 
 def _worse(looked: Looked) -> list[str]:
-    return [f"{path.name}: {'; '.join(one.worse)}" for path, one in looked.worse.items()]
+    return [
+        f"{path.name}: {'; '.join(one.worse)}" + (f". {until_now(one)}" if one.missed else "")
+        for path, one in looked.worse.items()
+    ]
 
 
 def _list(heading: str, rows: Sequence[str]) -> None:

@@ -66,6 +66,12 @@ def warnings(found: tuple[Object, ...]) -> list[Object]:
 SERVER = "kserve-container"
 """The label by which KServe marks the objects that it makes for a service."""
 
+
+def server_container(pod: Object) -> Object:
+    """The container of the model's server in a pod, or in a pod's template; empty if there is none."""
+    return next((one for one in items(pod, "spec", "containers") if one.get("name") == SERVER), {})
+
+
 # The reasons for which a container waits that are not failures.
 _USUAL = ("", "ContainerCreating", "PodInitializing")
 _LOST = ("NodeLost", "NodeNotReady", "NodeStatusUnknown")

@@ -32,7 +32,7 @@ from neuroscale.cluster.object_fields import (
     uid_of,
     written_at,
 )
-from neuroscale.cluster.pod_state import SERVER, PodState, is_ending, look, warnings
+from neuroscale.cluster.pod_state import SERVER, PodState, is_ending, look, server_container, warnings
 from neuroscale.cluster.service_status import Condition, Judged, Observed
 from neuroscale.core.printable import first_of, plainly_counted
 from neuroscale.core.validation import items, part
@@ -61,7 +61,7 @@ def stale_fields(service: Object, deployment: Object, runtime: Object | None) ->
     predictor = part(service, "spec", "predictor")
     model = part(predictor, "model")
     template = part(deployment, "spec", "template")
-    server = next((one for one in items(template, "spec", "containers") if one.get("name") == SERVER), {})
+    server = server_container(template)
     pod = {key: value for key, value in predictor.items() if key not in _NO_FIELDS_OF_A_POD}
     container = {key: value for key, value in model.items() if key not in _NO_FIELDS_OF_A_CONTAINER}
     fields = differences(pod, part(template, "spec"), "predictor")
@@ -347,8 +347,8 @@ class Running:
             return f"Check the image's name and the right to pull it: {self.kubectl} describe pod {pod.name}"
         if pod.waiting and not pod.restarts:
             return f"{self.kubectl} describe pod {pod.name}"
-        container = pod.container or SERVER
-        return f"{self.kubectl} logs {pod.name} -c {container}{' --previous' if pod.restarts else ''}"
+        where = f" --environment {self.observed.environment}" if self.observed.environment else ""
+        return f"Read the cause: {self.observed.lines.own(f'explain {self.observed.name}{where}')}"
 
     def _conditions_verdict(self) -> Judged:
         """The verdict on a service whose pods are all ready: whether KServe's conditions agree."""

@@ -9,6 +9,7 @@ from neuroscale.catalog.settings import NODE_WAIT_MINUTES, Settings
 from neuroscale.cluster.command_lines import command_lines
 from neuroscale.cluster.object_fields import uid_of
 from neuroscale.cluster.pod_state import is_ending
+from neuroscale.cluster.server_logs import seen_cause
 from neuroscale.cluster.service_status import Observed, ServiceStatus
 from neuroscale.cluster.service_verdict import judge_service
 from neuroscale.cluster.services_in_git import Clone
@@ -254,8 +255,22 @@ class Reader:
             pods = [pod for pod in row.pods if not is_ending(pod)]
             uids = {uid_of(one) for one in (row.service, row.deployment or {}, *row.replica_sets, *pods)} - {""}
             own = tuple(one for one in events[row.namespace] if part(one, "involvedObject").get("uid") in uids)
-            told.append(judge_service(replace(row, events=own), now))
+            told.append(self._with_cause(row, judge_service(replace(row, events=own), now), own))
         return told
+
+    def _with_cause(self, row: Observed, answer: ServiceStatus, events: tuple[Object, ...]) -> ServiceStatus:
+        """The verdict on a service whose server fails, with the cause that its log names."""
+        if answer.running != "failed" or not any(pod.node and pod.state == "failed" for pod in answer.pods):
+            return answer
+        cause = seen_cause(self._cluster, row.namespace, row.pods, events)
+        if not cause:
+            return answer
+        told = f"{answer.running_reason}. {cause}"
+        if answer.reason != answer.running_reason:
+            return replace(answer, running_reason=told)
+        where = f" --environment {answer.environment}" if answer.environment else ""
+        following = row.lines.own(f"explain {answer.name}{where}")
+        return replace(answer, reason=told, running_reason=told, next=f"Read the next configuration: {following}")
 
     def _optional(self, group_version: str, kind: str, namespace: str = "", labels: str = "") -> _Read:
         """Objects, or the message with which the cluster denies them. No objects for a kind that the cluster does not

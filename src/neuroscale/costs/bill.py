@@ -37,14 +37,15 @@ class WorkloadCost(Frozen):
 
 
 class TokenPrice(Frozen):
-    """An estimate: US dollars for a million output tokens while each replica serves one user without a pause.
+    """An estimate: US dollars for a million output tokens while `users` keep each replica busy without a pause.
 
-    `tokens_per_second` is the speed that the service's plan expects for one user of an idle replica. More users at
-    once share the price.
+    `tokens_per_second` is the speed of one replica that the service's plan expects at the asked load. Plans from before
+    planner 3.0.0 expect one of one user on an idle replica (`users` is None).
     """
 
     usd_per_million: Money
     tokens_per_second: Money
+    users: int | None = None
 
 
 class ServiceCost(Frozen):

@@ -204,16 +204,22 @@ def _hidden(compared: _Compared, side: Priced) -> bool:
 
 def _output_tokens(workloads: Sequence[WorkloadCost], plan: Plan | None) -> TokenPrice | None:
     """The price of a million output tokens at the speed that the plan expects for exactly these pods."""
-    if plan is None or plan.verdict == "refused" or not plan.speed.decode_tokens_per_second or len(workloads) != 1:
+    if plan is None or plan.verdict == "refused" or len(workloads) != 1:
+        return None
+    rates = plan.load.tokens_per_second if plan.load else None
+    expected = rates.replica.value if rates else None if plan.load else plan.speed.decode_tokens_per_second
+    if not expected:
         return None
     pods = workloads[0]
     device = plan.accelerator if plan.resources.accelerator_resource else ""
     count = plan.accelerator_count if device else 0
     if (pods.accelerator, pods.accelerators) != (device, count):
         return None
-    speed = Decimal(repr(plan.speed.decode_tokens_per_second))
+    speed = Decimal(repr(expected))
     price = (pods.hourly * _MILLION / (speed * _SECONDS_AN_HOUR)).quantize(Decimal("0.01"), ROUND_HALF_UP)
-    return TokenPrice(usd_per_million=price, tokens_per_second=speed)
+    return TokenPrice(
+        usd_per_million=price, tokens_per_second=speed, users=plan.load.replica_users if plan.load else None
+    )
 
 
 def _totals(known: Sequence[_Compared]) -> Totals:

@@ -7,7 +7,6 @@ Source of the three requests: the comment at the top of Gitea's routers/api/acti
 from __future__ import annotations
 
 import argparse
-import hashlib
 import io
 import os
 import sys
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from neuroscale.core.errors import InputError
+from neuroscale.core.files import sha256
 from neuroscale.core.validation import checked_address
 from neuroscale.forge.http import ADDRESS, SECRET
 from neuroscale.forge.interface import ForgeError, Token
@@ -45,7 +45,7 @@ def keep(name: str, folder: Path, api: str, run_id: str, token: Token) -> list[s
     content = packed.getvalue()
     base = f"{checked_address(api, ADDRESS, SECRET)}/{_SERVICE}"
     artifact = {"workflow_run_backend_id": run_id, "workflow_job_run_backend_id": run_id, "name": name}
-    checksum = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    checksum = sha256(content)
     authorized = {"Authorization": f"Bearer {token.secret}"}
     try:
         with httpx.Client(timeout=_SECONDS, transport=httpx.HTTPTransport(retries=3), trust_env=False) as client:

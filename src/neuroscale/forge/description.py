@@ -31,6 +31,7 @@ _MOST = 40  # entries of a list
 _SECTION = re.compile(
     r"^<!-- neuroscale-request (?P<title>[0-9a-f]{16}) -->\n.*?^<!-- /neuroscale-request -->$", re.DOTALL | re.MULTILINE
 )
+_ASKED_FOR = re.compile(r"^.* asks, on behalf of (?P<fence>`+)(?P<person>.+?)(?P=fence), for ")
 _VERDICTS = {"fits": "fits", "tight": "fits, but tight", "refused": "refused"}
 
 
@@ -65,6 +66,13 @@ class Subject:
         )
 
 
+def title_of_change(name: str, before: Request, after: Request) -> str:
+    """The title of a pull request that changes a service of main, by the fields that change; "" where none does."""
+    fields = changed_answers(before, after)
+    told = ", ".join(f"{one.field} {'left out' if one.after is None else one.after}" for one in fields)
+    return f"Change {name}: {told}" if told else ""
+
+
 def title(text: str) -> str:
     """A template's title as one line that a forge accepts."""
     return one_line(text, LONGEST_TITLE)
@@ -79,10 +87,12 @@ class Description:
     asks_for: str  # what follows `LOGIN asks for`; "": nobody asks
     parts: tuple[str, ...]  # Markdown, the most important first
     branch: str = ""  # for the commands that look at it; "": none are shown
+    asked_for: str = ""  # the person for whom the account asks; "": for nobody else
 
     def section(self, asked_by: str, head: RepositoryRef) -> str:
         """The text between the markers by which `updated` finds it again. `asked_by` is the account's login."""
-        lead = f"{code(asked_by, 80)} asks for {self.asks_for}." if self.asks_for else ""
+        person = f", on behalf of {code(self.asked_for, 100)}," if self.asked_for else ""
+        lead = f"{code(asked_by, 80)} asks{person} for {self.asks_for}." if self.asks_for else ""
         look = _look(head, self.branch) if self.branch else ""
         text = "\n\n".join(part for part in (lead, *self.parts, look) if part)
         if len(text) > _LONGEST:
@@ -136,6 +146,12 @@ def said(pull: PullRequest) -> tuple[str, ...]:
     return tuple(re.sub(r"\\(?=[!-/:-@\[-`{-~])", "", line.removeprefix("- ")) for line in plain)
 
 
+def asked_for(pull: PullRequest) -> str:
+    """The person for whom the pull request's account asked, as the description says; "" for nobody else."""
+    there = _ASKED_FOR.match(inside(pull))
+    return "" if there is None else there["person"].strip()
+
+
 def around(pull: PullRequest) -> str:
     """What people wrote into a description, without the generated section."""
     return _SECTION.sub("", pull.body.replace("\r\n", "\n"))
@@ -166,7 +182,7 @@ def _plan(subject: Subject) -> str:
     rows = [f"**Price** {change_phrases.money(report, plan)}", f"**Startup** {phrases.startup(plan.startup)}"]
     if later := change_phrases.later_changes(plan, code):
         rows.append(f"**Rollout** {later}")
-    if speed := phrases.speed(plan.speed):
+    if speed := phrases.speed(plan):
         rows.append(f"**Speed** {speed}")
     rows += [f"**Override** {phrases.override(override, code, prose)}" for override in plan.overrides]
     return "\n\n".join(
@@ -181,7 +197,7 @@ def _plan(subject: Subject) -> str:
 
 def _why(subject: Subject) -> str:
     told = subject.not_chosen.told
-    reasons = change_phrases.reasons(subject.report, subject.plan)
+    reasons = change_phrases.reasons(subject.plan)
     return _section("Why this plan", (f"- {prose(reason)}" for reason in reasons if reason not in told))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import neuroscale
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import markdown_code as code
-from neuroscale.core.printable import terminal
+from neuroscale.core.printable import one_line, terminal
 from neuroscale.core.yaml_io import decode
 from neuroscale.forge import description
 from neuroscale.forge.branches import check_branch_name, holds, is_ancestor
@@ -111,9 +111,11 @@ class Change(ABC):
 
 @dataclass(frozen=True)
 class Refused:
-    """Planning found no way to serve the request. Nothing was pushed."""
+    """Planning found no way to serve the request, by what main plans with. Nothing was pushed."""
 
+    request: Request
     plan: Plan
+    inputs: PlanningInputs
 
 
 @dataclass(frozen=True)
@@ -132,12 +134,14 @@ class Outcome:
 
 
 class Desk:
-    """Where services are changed: a clone, and the forge that gets the pull requests.
+    """Where services are changed: a clone, and the forge that gets the pull requests. `asked_by`: the person for whom
+    the token's account asks ("": nobody else).
 
     Every method raises ForgeError, ForgeUnavailableError and InputError.
     """
 
-    def __init__(self, git: Git, publisher: Publisher, say: Say) -> None:
+    def __init__(self, git: Git, publisher: Publisher, say: Say, asked_by: str = "") -> None:
+        self._asked_by = asked_by
         self.git = git
         self.publisher = publisher
         self._say = say
@@ -181,7 +185,7 @@ class Desk:
         try:
             return service, change.draft(service)
         except RefusedPlanError as error:
-            return Refused(error.plan)
+            return Refused(error.request, error.plan, main.inputs)
 
     def bring(self, change: Change, show: Callable[[Service, Draft], None] | None = None) -> Refused | Outcome:
         """Plan, render, judge, push and open the pull request of a change, or bring the open one up to date.
@@ -196,9 +200,11 @@ class Desk:
             service, draft = looked
             if show is not None:
                 show(service, draft)
-            wanted = WantedPullRequest(
-                service.branch, draft.description, service.path.folder, draft.files, draft.message
-            )
+            text, message = draft.description, draft.message
+            if self._asked_by:
+                text = replace(text, asked_for=self._asked_by)
+                message = f"{message}\n\nAsked-for-by: {one_line(self._asked_by, 100)}"
+            wanted = WantedPullRequest(service.branch, text, service.path.folder, draft.files, message)
             outcome = _bring(self.git, self.publisher, service.main.base, service.there, wanted, self._say)
             notes = (*draft.notes, *outcome.notes)
             return replace(outcome, service=service.path, notes=notes, is_removal=not draft.files)

@@ -54,9 +54,11 @@ class Requested(Change):
         notes = []
         if overrides:
             check_request(request, service.main.known, REQUEST_FILE)
-            fields = ", ".join(override.field for override in overrides)
-            notes.append(f"Kept from the service's {REQUEST_FILE}: the override of {fields}.")
-        return planned(service, request, notes=notes)
+            kept = ", ".join(override.field for override in overrides)
+            notes.append(f"Kept from the service's {REQUEST_FILE}: the override of {kept}.")
+        there = service.merged.request if service.merged else request
+        title = description.title_of_change(service.path.name, there, request)
+        return planned(service, request, title=title, notes=notes)
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class Named:
 
     def version(self, main: Main) -> Version:
         """The service on main. Raises InputError if there is none, or if its folder belongs to other answers."""
-        return _version(main.git, main.base.commit, self.on(main), main.base.branch)
+        return own_version(main.git, main.base.commit, self.on(main), main.base.branch)
 
 
 class Updated(Change):
@@ -107,13 +109,10 @@ class Updated(Change):
         request = changed(newest.request, self._changes, service.main.known)
         if request == before.request:
             return _as_it_is(service)
-        fields = ", ".join(
-            f"{one.field} {one.after if one.after is not None else 'left out'}"
-            for one in changed_answers(before.request, request)
-        )
         said = [f"Why: {self._changes.reason}"] if self._changes.reason else []
         notes = _notes_of_catalog(service, request)
-        return planned(service, request, title=f"Change {service.path.name}: {fields}", said=said, notes=notes)
+        title = description.title_of_change(service.path.name, before.request, request)
+        return planned(service, request, title=title, said=said, notes=notes)
 
 
 class Retired(Change):
@@ -155,7 +154,7 @@ class Restored(Change):
             return _as_it_is(service)
         git, path, base = service.main.git, service.path, service.main.base
         removal = removed_services(git, base.commit)[path]
-        version = _version(git, f"{removal}^", path, removal[:12])
+        version = own_version(git, f"{removal}^", path, removal[:12])
         when = git.text("show", "--no-patch", "--format=%cs", removal)
         how = "planned anew with today's catalog" if self._anew else "to the byte"
         said = [f"{path.folder} as it was before {removal[:12]} removed it on {when}, {how}."]
@@ -278,7 +277,8 @@ def _to_build_on(service: Service) -> Version | None:
     return service.newest
 
 
-def _version(git: Git, commit: str, path: ServicePath, where: str) -> Version:
+def own_version(git: Git, commit: str, path: ServicePath, where: str) -> Version:
+    """A service at a commit, which messages call `where`. Raises InputError without one of that name in its folder."""
     version = version_at(git, commit, path, where)
     if version is None or (version.request.environment, version.request.service) != (path.environment, path.service):
         told = "is not the request of the service whose folder it lies in"
@@ -299,7 +299,7 @@ def _present_or_past(named: Named, main: Main, *, past_first: bool = False) -> R
     except InputError:
         path = named.on(main, removed)
     commit = f"{removed[path]}^" if path in removed else main.base.commit
-    return _version(main.git, commit, path, main.base.branch).request
+    return own_version(main.git, commit, path, main.base.branch).request
 
 
 def _refuse_another_service(request: Request, changes: FieldChanges) -> None:

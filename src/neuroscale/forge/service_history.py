@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from neuroscale.core.errors import InputError
+from neuroscale.core.printable import one_line
 from neuroscale.core.validation import items
 from neuroscale.core.yaml_io import decode
 from neuroscale.forge import description
@@ -50,14 +51,16 @@ class Comments:
 class Asked:
     """The merged pull request of a change.
 
-    `why`: what people wrote into its description, and the sentences with which a command began it. `gate`: the state of
-    the gate's status at the head that was merged, "" if it has none.
+    `asked_for`: the person for whom the account asked, as its description says; "" for nobody else. `why`: what people
+    wrote into its description, and the sentences with which a command began it. `gate`: the state of the gate's status
+    at the head that was merged, "" if it has none.
     """
 
     number: int
     url: str
     title: str
     asked_by: str
+    asked_for: str
     approved_by: tuple[str, ...]
     why: str
     gate: str
@@ -195,20 +198,21 @@ def _asked(forge: Forge, pull: PullRequest) -> Asked:
         pull.url,
         pull.title,
         pull.author,
+        description.asked_for(pull),
         forge.approved_by(pull.number),
         _why(pull),
         statuses[0].state if statuses else "",
-        tuple(_headlines(comments, MARKER)),
-        tuple(_headlines(comments, smoke.MARKER)),
+        tuple(headlines(comments, MARKER)),
+        tuple(headlines(comments, smoke.MARKER)),
     )
 
 
 def _why(pull: PullRequest) -> str:
     people = _HIDDEN.sub("", description.around(pull)).strip()
-    return " ".join((people, *description.said(pull))).strip()[:_LONGEST]
+    return one_line(" ".join((people, *description.said(pull))).strip().removeprefix("Why: "), _LONGEST)
 
 
-def _headlines(comments: Iterable[Comment], marker: str) -> Iterable[Comments]:
+def headlines(comments: Iterable[Comment], marker: str) -> Iterable[Comments]:
     """The first heading of each comment of a workflow, without its symbol."""
     for comment in comments:
         lines = comment.body.replace("\r\n", "\n").split("\n")
@@ -234,10 +238,15 @@ def with_deployments(
         ]
     deployments = [one for row in items(application, "status", "history") if (one := _deployment(row)) is not None]
     deployments.sort()
-    told = [replace(change, live=_live(git, change.commit, deployments)) for change in found]
+    # An application goes with its service, and one that came back has another.
+    own = next((index for index, change in enumerate(found) if change.kind == "removed"), len(found))
+    told = [replace(change, live=_live(git, change.commit, deployments)) for change in found[:own]]
     unknown = {revision for _, revision, _ in deployments if not git.knows(revision)}
     missing = [f"Argo CD: this clone lacks {len(unknown)} of the deployed commits. Fetch them."] if unknown else []
-    return told, missing
+    if 0 < own < len(found):
+        since = found[own].commit[:12]
+        missing.append(f"Argo CD: its application was made anew when the service came back, after {since} removed it.")
+    return [*told, *found[own:]], missing
 
 
 def _deployment(row: Any) -> tuple[datetime, str, int] | None:

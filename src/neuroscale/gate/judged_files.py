@@ -38,7 +38,8 @@ class Text:
 
 @dataclass(frozen=True)
 class ServiceFolder:
-    """A service folder with everything that lies in it. `plan_changed`: the lock differs from the base's."""
+    """A service folder with everything that lies in it. `change`: "checked" without a base, or if nothing differs.
+    `plan_changed`: the lock differs from the base's."""
 
     path: ServicePath
     change: Literal["added", "changed", "removed", "checked"]

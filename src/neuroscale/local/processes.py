@@ -20,6 +20,8 @@ from neuroscale.local import (
     kwok,
     kyverno,
     opencost,
+    pages,
+    portal,
     prometheus,
     redis,
     workflow_runner,
@@ -33,6 +35,8 @@ from neuroscale.local.kyverno import Kyverno
 from neuroscale.local.node import service
 from neuroscale.local.node.service import Node
 from neuroscale.local.opencost import Cost
+from neuroscale.local.pages import Pages
+from neuroscale.local.portal import Portal
 from neuroscale.local.process import Process
 from neuroscale.local.prometheus import Prometheus
 from neuroscale.local.redis import Redis
@@ -54,9 +58,12 @@ _KYVERNO_VALUES = ("platform/serving/kyverno.yaml",)
 
 def ports(state: State) -> tuple[str, ...]:
     """The names of the ports that must be chosen before any other function here is called."""
+    instance = state.instance
+    own = (*(pages.PORTS if instance.pages else ()), *(portal.PORTS if instance.portal else ()))
+    forge = (*_FORGE_PORTS, *own)
     if not state.instance.cluster:
-        return _FORGE_PORTS
-    return (*_FORGE_PORTS, *_CLUSTER_PORTS, *(opencost.PORTS if state.instance.cost else ()))
+        return forge
+    return (*forge, *_CLUSTER_PORTS, *(opencost.PORTS if state.instance.cost else ()))
 
 
 def prepare(state: State, checkout: Path | None) -> None:
@@ -66,13 +73,19 @@ def prepare(state: State, checkout: Path | None) -> None:
     """
     if state.instance.cluster:
         _prepare_cluster(state, checkout or REPOSITORY)
+    if state.instance.pages:
+        Pages(state).prepare(checkout or REPOSITORY)
     Gitea(state).prepare()
     Runner(state).prepare()
+    if state.instance.portal:
+        Portal(state).prepare()
 
 
 def processes(state: State) -> list[Process]:
     """Every process of the local platform."""
     forge = [Gitea(state).process(), Runner(state).process()]
+    forge += [Pages(state).process()] if state.instance.pages else []
+    forge += [Portal(state).process()] if state.instance.portal else []
     if not state.instance.cluster:
         return forge
     return [

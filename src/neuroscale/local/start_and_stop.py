@@ -185,7 +185,7 @@ class Options:
 
     `runner_capacity`: jobs at a time. `cluster`: whether it has a cluster, or only the forge. `environments`: those
     that are deployed onto it. `nodes_each`: simulated nodes for each accelerator that these may use. `cost`: whether
-    OpenCost meters the cluster.
+    OpenCost meters the cluster. `pages`: whether people ask for services on pages. `portal`: whether Backstage runs.
     """
 
     runner_capacity: int | None = None
@@ -193,6 +193,8 @@ class Options:
     environments: tuple[str, ...] | None = None
     nodes_each: int | None = None
     cost: bool | None = None
+    pages: bool | None = None
+    portal: bool | None = None
 
     def changes(self) -> dict[str, object]:
         """The requested fields of the instance."""

@@ -60,6 +60,8 @@ class Instance(Frozen):
     model_uid: int | None = None
     cluster: bool = True
     cost: bool = False
+    pages: bool = False
+    portal: bool = False
     environments: tuple[str, ...] = ("dev", "local")
     nodes_each: Annotated[int, Field(ge=1, le=1000)] = 2
     ports: dict[str, Port] = Field(default_factory=dict)

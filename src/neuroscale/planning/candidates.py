@@ -6,25 +6,21 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import cached_property
-from typing import Literal
 
-from neuroscale.catalog import Accelerator, Catalog, ModelEntry, RuntimeEntry
-from neuroscale.catalog.settings import Environment
+from neuroscale.catalog import Accelerator, ModelEntry, RuntimeEntry
 from neuroscale.core.printable import plainly_counted
-from neuroscale.models.facts import COMPRESSED, ModelFacts
+from neuroscale.models.facts import COMPRESSED
 from neuroscale.planning import replica_memory
-from neuroscale.planning.fit.argument_defaults import BLOCK
+from neuroscale.planning.case import Case, Failure, never_runs
 from neuroscale.planning.fit.confidence import Doubt, doubts
 from neuroscale.planning.fit.device import device
 from neuroscale.planning.fit.engine import band_gib, too_much
 from neuroscale.planning.fit.support import unsupported
-from neuroscale.planning.fit.versions import number
-from neuroscale.planning.plan import Memory, Replicas, Resources, Speed
+from neuroscale.planning.measured import as_measured
+from neuroscale.planning.plan import Memory, Replicas, Resources
 from neuroscale.planning.price import PodPrice, pod_price
-from neuroscale.planning.replica_memory import Server, WeightsBasis, speed
-from neuroscale.planning.vllm_flags import model_source
-from neuroscale.request.service_request import Request
+from neuroscale.planning.replica_memory import Server, WeightsBasis
+from neuroscale.planning.speed import SpeedUnderLoad
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 
@@ -39,80 +35,24 @@ def batched_tokens(model: ModelEntry, accelerator: Accelerator) -> int:
     return 2560 if model.serving.multimodal else 2048
 
 
-CHAT_TEMPLATE_TOKENS = 128
-"""Room for role markers and the start of the answer. A prompt of exactly the limit leaves none for an answer."""
-
 MOST_SEQUENCES = 1024
 """The most requests that one replica computes at once: vLLM's own default on large accelerators."""
 
-OverrideValue = str | int | float | bool
-
 
 @dataclass(frozen=True)
-class Case:
-    """A request with the catalog entries and settings that it names. `overrides`: values by field."""
+class UnderLoad:
+    """How one replica answers while all users ask, each of them with requests of the typical lengths.
 
-    request: Request
-    model: ModelEntry
-    environment_name: str
-    environment: Environment
-    catalog: Catalog
-    overrides: dict[str, OverrideValue]
+    `speed`: of a replica with its share of the users. `alone`: of an idle replica that gets one request of the longest
+    prompt and answer. `kept`: the most users of one replica who get what is asked for, as far as planning looked (None:
+    the speed is not known). `beyond`: clauses on the promises that the speed keeps by its value, and that the slow end
+    of its band breaks.
+    """
 
-    @cached_property
-    def facts(self) -> ModelFacts:
-        """The facts of the model, with the best known size of its weights."""
-        return replica_memory.served_facts(self.model)
-
-    @property
-    def wanted_model_len(self) -> int:
-        """Longest prompt, longest answer and the chat template, in whole KV cache blocks."""
-        whole = math.ceil((self.asked_tokens + CHAT_TEMPLATE_TOKENS) / BLOCK) * BLOCK
-        # If only the margin for the template crosses the model's own limit, the limit itself is the length.
-        limit = self.model.facts.max_position_embeddings
-        return limit if self.asked_tokens < limit < whole else whole
-
-    @property
-    def asked_tokens(self) -> int:
-        """The tokens of the longest prompt and answer together."""
-        return self.request.longest_prompt_tokens + self.request.longest_answer_tokens
-
-    @cached_property
-    def typical(self) -> tuple[int, int]:
-        """Tokens of the prompt and of the answer of most requests: the form's, else the environment's share of the
-        longest. Never longer than the longest."""
-        request, share = self.request, self.environment.typical_share
-
-        def tokens(said: int | None, longest: int) -> int:
-            return min(longest, math.ceil(share * longest) if said is None else said)
-
-        return (
-            tokens(request.typical_prompt_tokens, request.longest_prompt_tokens),
-            tokens(request.typical_answer_tokens, request.longest_answer_tokens),
-        )
-
-    @property
-    def typical_len(self) -> int | None:
-        """Tokens of most requests with the chat template, in whole KV cache blocks; None if all requests are of full
-        length."""
-        request = self.request
-        if self.typical == (request.longest_prompt_tokens, request.longest_answer_tokens):
-            return None
-        whole = math.ceil((sum(self.typical) + CHAT_TEMPLATE_TOKENS) / BLOCK) * BLOCK
-        return min(whole, self.max_model_len)
-
-    @property
-    def max_model_len(self) -> int:
-        value = self.overrides.get("max_model_len")
-        return value if isinstance(value, int) else self.wanted_model_len
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A reason against a candidate, as a complete sentence."""
-
-    kind: Literal["support", "context", "memory", "speed", "replicas"]
-    sentence: str
+    speed: SpeedUnderLoad
+    alone: SpeedUnderLoad
+    kept: int | None
+    beyond: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -132,10 +72,11 @@ class Candidate:
     capacity: int  # requests of full length that a replica holds at once
     typical_capacity: int  # requests that a replica holds at once when one is of full length and the others are typical
     replicas: Replicas
-    speed: Speed
     resources: Resources
     price: PodPrice | None
     failures: tuple[Failure, ...]
+    server: Server
+    load: UnderLoad | None = None  # None: not judged, as of a choice that already fails
 
     @property
     def works(self) -> bool:
@@ -145,6 +86,11 @@ class Candidate:
     def tight(self) -> bool:
         """Whether the free memory is less than the error band of the estimate."""
         return self.memory.free < self.band_gib
+
+    @property
+    def unchecked(self) -> bool:
+        """Whether it is judged, and nothing is known about its speed: memory alone says that it works."""
+        return self.load is not None and self.load.speed.coverage == "unknown"
 
     @property
     def label(self) -> str:
@@ -170,19 +116,33 @@ class Candidate:
         )
 
     @property
-    def distance(self) -> tuple[int, float, int, tuple[bool, Decimal, int, str, int, bool]]:
+    def distance(self) -> tuple[int, float, int, int, tuple[bool, Decimal, int, str, int, bool]]:
         """How far the candidate is from working: by choices that can never be served, then by the memory that a rank
-        lacks, then by failures that fewer users or a longer wait would mend."""
+        lacks, then by failures that fewer users or a longer wait would mend, then by the users that a replica keeps."""
         impossible = sum(failure.kind in ("support", "context") for failure in self.failures)
         missing = max(0.0, -self.memory.free) if any(failure.kind == "memory" for failure in self.failures) else 0.0
-        return impossible, missing, len(self.failures) - impossible, self.rank
+        kept = (self.load.kept or 0) if self.load else 0
+        return impossible, missing, len(self.failures) - impossible, -kept, self.rank
 
 
-def candidates(case: Case) -> list[Candidate]:
+@dataclass(frozen=True)
+class Offer:
+    """A choice that is not judged yet. `hourly`: US dollars with the fewest replicas that any load takes (None: no
+    price)."""
+
+    accelerator: Accelerator
+    runtime: RuntimeEntry
+    count: int
+    kv_cache_dtype: str
+    hourly: Decimal | None
+
+
+def offers(case: Case) -> list[Offer]:
     """Every choice that the environment and the overrides leave open, cheapest first."""
     forced = case.overrides.get("accelerator")
     names = (str(forced),) if forced is not None else case.environment.accelerators
-    judged = []
+    fewest = replicas_of(case, 1).min
+    found = []
     for name in names:
         accelerator = case.catalog.accelerators[name].on(case.environment.cluster)
         runtime = case.catalog.runtime(accelerator.family, case.model.facts)
@@ -192,21 +152,45 @@ def candidates(case: Case) -> list[Candidate]:
         # Latent attention has a cache format of its own: no plan uses its 8-bit format.
         latent = any(layers.kind in ("latent", *COMPRESSED) for layers in case.model.facts.cache)
         dtypes = ("auto",) if latent else accelerator.kv_cache_dtypes
-        for kv_cache_dtype in (str(dtype),) if dtype is not None else dtypes:
-            judged += [judge_candidate(case, accelerator, runtime, each, kv_cache_dtype) for each in counts]
-    return sorted(judged, key=lambda candidate: candidate.rank)
+        for each in counts:
+            price = _price(case, accelerator, each, pod_resources(case, accelerator, each))
+            hourly = price.hourly * fewest if price else None
+            for kv_cache_dtype in (str(dtype),) if dtype is not None else dtypes:
+                found.append(Offer(accelerator, runtime, each, kv_cache_dtype, hourly))
+    return sorted(found, key=lambda one: (one.hourly is None, one.hourly or Decimal(0)))
+
+
+def candidates(case: Case) -> list[Candidate]:
+    """Every offer judged by all but the load, cheapest first."""
+    return sorted((judge_offer(case, one) for one in offers(case)), key=lambda candidate: candidate.rank)
+
+
+def judge_offer(case: Case, offer: Offer) -> Candidate:
+    """The candidate that an offer is."""
+    return judge_candidate(case, offer.accelerator, offer.runtime, offer.count, offer.kv_cache_dtype)
+
+
+def _price(case: Case, accelerator: Accelerator, count: int, resources: Resources) -> PodPrice | None:
+    lists = case.environment.price_lists
+    return pod_price(case.catalog, lists, accelerator.name, count, resources.cpu, resources.memory_gib)
 
 
 def judge_candidate(
-    case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: int, kv_cache_dtype: str
+    case: Case,
+    accelerator: Accelerator,
+    runtime: RuntimeEntry,
+    count: int,
+    kv_cache_dtype: str,
+    tokens: int | None = None,
 ) -> Candidate:
-    """One candidate with its numbers and every reason against it."""
+    """One candidate with its numbers and every reason against it but the load, which `planning/load_choice.py` judges.
+    `tokens`: another number for `--max-num-batched-tokens` than the usual one."""
     model, request, where = case.model, case.request, device(accelerator)
     forced = case.overrides.get("gpu_memory_utilization")
     utilization = forced if isinstance(forced, float) else runtime.memory_utilization
     if utilization is not None and not isinstance(forced, float):
         utilization = min(utilization, where.free_share)
-    tokens = batched_tokens(model, accelerator)
+    tokens = tokens or batched_tokens(model, accelerator)
     arguments = EngineArguments(
         model=case.facts.name,
         tensor_parallel_size=count,
@@ -217,22 +201,25 @@ def judge_candidate(
         kv_cache_dtype=kv_cache_dtype,
         enforce_eager="--enforce-eager" in runtime.args,
     )
-    server = Server(case.facts, where, arguments, runtime.version, whole_gib=runtime.family == "cpu")
+    facts, where = as_measured(model, case.facts, where, arguments, runtime.version)
+    server = Server(facts, where, arguments, runtime.version, whole_gib=runtime.family == "cpu")
     forced_sequences = case.overrides.get("max_num_seqs")
     most = forced_sequences if isinstance(forced_sequences, int) else None
     ceiling = MOST_SEQUENCES if most is None else most
     rank = server.rank(1 if most is None else most)
-    failures = _unsupported(case, accelerator, runtime, count)
+    failures = never_runs(case, accelerator, runtime, count)
     failures += [Failure("support", sentence) for sentence in unsupported(rank)]
     if rank.pool is None:
         sentence = f"The layers of {case.facts.name} keep caches that vLLM cannot put into one."
         failures.append(Failure("support", sentence))
 
     typical = case.typical_len
-    capacity = _largest(lambda requests: server.fits(requests, most), ceiling)
-    usual = capacity if typical is None else _largest(lambda requests: server.fits(requests, most, typical), ceiling)
-    replicas = _replicas(case, usual)
-    held = max(1, min(usual, math.ceil(request.concurrent_users / replicas.min)))
+    capacity = _largest(lambda requests: server.fits(requests, most), ceiling, server.about(most))
+    usual = capacity
+    if typical is not None:
+        usual = _largest(lambda requests: server.fits(requests, most, typical), ceiling, server.about(most, typical))
+    replicas = replicas_of(case, math.ceil(request.concurrent_users / usual) if usual else 1)
+    held = _held(case, usual, replicas)
     at_once = held if most is None else most
     needed, rank = server.memory(held, at_once, typical), server.rank(at_once)
     band = band_gib(rank)
@@ -250,14 +237,6 @@ def judge_candidate(
     if replicas.max < replicas.min:
         sentence = f"At most {replicas.max} replicas are allowed, and {replicas.min} are needed."
         failures.append(Failure("replicas", sentence))
-    pace = speed(model, accelerator, count, request.longest_prompt_tokens, tokens)
-    if pace.ttft_seconds is not None and pace.ttft_seconds > request.p95_ttft_seconds:
-        sentence = (
-            f"The first token of a prompt of {request.longest_prompt_tokens} tokens takes about "
-            f"{pace.ttft_seconds:g} s on {count} x {accelerator.title}, and {request.p95_ttft_seconds:g} s are "
-            "asked for."
-        )
-        failures.append(Failure("speed", sentence))
     resources = pod_resources(case, accelerator, count)
     return Candidate(
         accelerator=accelerator,
@@ -266,20 +245,42 @@ def judge_candidate(
         arguments=replace(arguments, max_num_seqs=at_once),
         memory=needed,
         band_gib=band,
-        weights_basis=replica_memory.weights(model).basis,
+        weights_basis="measured" if facts is not case.facts else replica_memory.weights(model).basis,
         doubts=doubts(rank),
         sequences=at_once,
         held=held,
         capacity=capacity,
         typical_capacity=usual,
         replicas=replicas,
-        speed=pace,
         resources=resources,
-        price=pod_price(
-            case.catalog, case.environment.price_lists, accelerator.name, count, resources.cpu, resources.memory_gib
-        ),
+        price=_price(case, accelerator, count, resources),
         failures=tuple(failures),
+        server=server,
     )
+
+
+def resized(case: Case, candidate: Candidate, replicas: Replicas, at_once: int | None = None) -> Candidate:
+    """The candidate with so many replicas, of which each computes so many requests at once (None: those that it is
+    planned to hold)."""
+    forced = case.overrides.get("max_num_seqs")
+    held = _held(case, candidate.typical_capacity, replicas)
+    at_once = forced if isinstance(forced, int) else at_once or held
+    rank = candidate.server.rank(at_once)
+    return replace(
+        candidate,
+        replicas=replicas,
+        held=held,
+        sequences=at_once,
+        arguments=replace(candidate.arguments, max_num_seqs=at_once),
+        memory=candidate.server.memory(held, at_once, case.typical_len),
+        band_gib=band_gib(rank),
+        doubts=doubts(rank),
+    )
+
+
+def _held(case: Case, capacity: int, replicas: Replicas) -> int:
+    """The requests that the memory of one replica is planned for."""
+    return max(1, min(capacity, math.ceil(case.request.concurrent_users / replicas.min)))
 
 
 def pod_resources(case: Case, accelerator: Accelerator, count: int) -> Resources:
@@ -296,19 +297,34 @@ def pod_resources(case: Case, accelerator: Accelerator, count: int) -> Resources
     )
 
 
-def _largest(fits: Callable[[int], bool], ceiling: int) -> int:
-    """The largest number of requests from 1 to `ceiling` that fits; 0 if not even one request fits."""
+def _largest(fits: Callable[[int], bool], ceiling: int, guess: int) -> int:
+    """The largest number of requests from 1 to `ceiling` that fits; 0 if not even one request fits. It looks around the
+    `guess` first, in growing steps."""
     if not fits(1):
         return 0
-    low, high = 1, ceiling
+    low, high, step = 1, ceiling, 1
+    probe = min(max(guess, 1), ceiling)
+    upwards = fits(probe)
+    while low < high:
+        if fits(probe):
+            low = probe
+            if not upwards:
+                break
+            probe = min(low + step, ceiling)
+        else:
+            high = probe - 1
+            if upwards:
+                break
+            probe = max(high - step, 1)
+        step *= 4
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)
     return low
 
 
-def _replicas(case: Case, capacity: int) -> Replicas:
-    needed = math.ceil(case.request.concurrent_users / capacity) if capacity else 1
+def replicas_of(case: Case, needed: int) -> Replicas:
+    """The replicas where the users need so many: two at least for high availability; the overrides decide."""
     if case.request.availability == "high":
         needed = max(needed, 2)
     forced = case.overrides.get("replicas.min")
@@ -316,51 +332,6 @@ def _replicas(case: Case, capacity: int) -> Replicas:
     most = case.overrides.get("replicas.max")
     # Without autoscaling, nothing changes the number between the two.
     return Replicas(min=fewest, max=most if isinstance(most, int) else fewest)
-
-
-def _unsupported(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, count: int) -> list[Failure]:
-    model, facts = case.model, case.model.facts
-    quantization = model.checkpoint.quantization
-    support, context = [], []
-    if accelerator.name not in case.environment.accelerators:
-        support.append(
-            f"The environment {case.environment_name} does not offer {accelerator.title}; it offers "
-            f"{', '.join(case.environment.accelerators)}."
-        )
-    if count not in accelerator.counts:
-        offered = ", ".join(map(str, accelerator.counts))
-        support.append(f"A pod can hold {offered} of {accelerator.title}, not {count}.")
-    if accelerator.family not in model.serving.families:
-        support.append(f"{model.name} is not known to run on {accelerator.title} under vLLM {runtime.version}.")
-    if quantization not in accelerator.quantizations:
-        what = "16-bit" if quantization == "none" else quantization
-        support.append(f"{accelerator.title} cannot serve {what} weights under vLLM {runtime.version}.")
-    if model.checkpoint.dtype not in accelerator.dtypes:
-        support.append(
-            f"{accelerator.title} computes no {model.checkpoint.dtype}, in which {model.name} is stored: vLLM does not "
-            "start with it."
-        )
-    if not model_source(model, case.environment) or (model.weights.kind == "hub" and not case.environment.models.hub):
-        origin = "the Hugging Face hub" if model.weights.kind == "hub" else "a model store of the organisation's own"
-        support.append(f"{model.name} comes from {origin}, which the environment {case.environment_name} lacks.")
-    minimum = model.serving.minimum_vllm_version
-    if minimum and number(minimum) > number(runtime.version):
-        support.append(f"{model.name} needs vLLM {minimum}; the runtime {runtime.name} has {runtime.version}.")
-    group = model.checkpoint.quantization_group_size
-    if group and facts.intermediate_size % (group * count):
-        support.append(
-            f"The MLP of {model.name} ({facts.intermediate_size} wide, quantised in groups of {group}) cannot be "
-            f"split over {count} ranks."
-        )
-    longest = facts.max_position_embeddings
-    if "max_model_len" in case.overrides and case.max_model_len < case.asked_tokens:
-        context.append(_too_short(case.max_model_len, case.asked_tokens, case.wanted_model_len, longest))
-    if (needed := max(case.max_model_len, case.asked_tokens)) > longest:
-        context.append(
-            f"A request may be {needed} tokens long (prompt, answer and chat template); {model.name} reads at most "
-            f"{longest}."
-        )
-    return [*(Failure("support", each) for each in support), *(Failure("context", each) for each in context)]
 
 
 def _too_small(
@@ -377,11 +348,3 @@ def _too_small(
         f"= {total:.2f} GiB on each accelerator, and {needed.usable:.2f} GiB are usable ({total - needed.usable:.2f} "
         f"GiB short).{close}",
     )
-
-
-def _too_short(overridden: int, asked: int, wanted: int, longest: int) -> str:
-    """Why a plan with an overridden context is refused. All are tokens: the context, the longest prompt and answer,
-    these with the chat template, and the most that the model reads."""
-    fix = f"override it with at least {min(wanted, longest)}, or remove it" if asked <= longest else "remove it"
-    told = f"The override of max_model_len is {overridden}, and prompt and answer of the form may have {asked} tokens"
-    return f"{told}: {fix}."

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neuroscale.core.printable import plainly_counted
-from neuroscale.planning.candidates import Candidate, Case
+from neuroscale.planning.candidates import Candidate, batched_tokens
+from neuroscale.planning.case import Case
 from neuroscale.planning.choice import Choice, confidence, risks
 from neuroscale.planning.fit.confidence import UNMEASURED, unknown_clauses
 from neuroscale.planning.fit.device import device
+from neuroscale.planning.load_choice import COVERAGE, idle_speed, planned_load, rate_source
+from neuroscale.planning.measured import measured_memory
 from neuroscale.planning.plan import AppliedOverride
 from neuroscale.planning.rollout import reason_of, rollout_of
 from neuroscale.planning.startup import reasons_of, startup_of
@@ -38,10 +41,23 @@ def certainty_sentences(case: Case, choice: Choice) -> list[str]:
     return [f"Not sure: {_joined(clauses)}. {asks}, and no choice with a known price is surer."]
 
 
+def _unchecked(choice: Choice) -> list[str]:
+    """What a choice of unknown speed means for the plan: one that was passed over, or the one that it takes."""
+    if choice.unchecked is not None:
+        return [
+            f"Nothing is known about the speed of {_priced(choice.unchecked)}, which memory alone would take: such a "
+            "choice counts only where none of known speed keeps what is asked for."
+        ]
+    if choice.chosen.unchecked and not all(one.unchecked for one in choice.tried):
+        return ["No choice of known speed keeps what is asked for, so one of unknown speed is taken."]
+    return []
+
+
 def _priced(candidate: Candidate) -> str:
     pods = candidate.replicas.min
     replicas = f" with {plainly_counted(pods, 'replica')}" if pods > 1 else ""
-    return f"{candidate.label}{replicas} at {candidate.hourly:.4f} US dollars per hour"
+    price = "" if candidate.hourly is None else f" at {candidate.hourly:.4f} US dollars per hour"
+    return f"{candidate.label}{replicas}{price}"
 
 
 def _joined(clauses: tuple[str, ...]) -> str:
@@ -56,7 +72,8 @@ def reasons(
     tried, chosen = choice.tried, choice.chosen
     sentences: list[str] = []
     if chosen.works:
-        sentences += [_choice(case, choice), *certainty_sentences(case, choice), _memory(case, chosen)]
+        sentences += [_choice(case, choice), *certainty_sentences(case, choice), *_unchecked(choice)]
+        sentences.append(_memory(case, chosen))
         sentences += passed_over(tried, chosen)
         sentences += _settings(case, chosen)
     else:
@@ -76,7 +93,9 @@ def reasons(
         f"{override.expires.isoformat()}, because: {' '.join(override.reason.split())}"
         for override in applied
     ]
-    return tuple(sentences + _unknown(case, chosen))
+    sentences += _weights(case, chosen)
+    # They explain no refusal.
+    return tuple(sentences + _unknown(case, chosen) if chosen.works else sentences)
 
 
 def passed_over(tried: Sequence[Candidate], chosen: Candidate) -> list[str]:
@@ -168,6 +187,10 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
     holds = f"{plainly_counted(chosen.capacity, 'user')} at full length"
     if case.typical_len is not None:
         holds = f"{plainly_counted(chosen.typical_capacity, 'user')} at typical length ({holds})"
+    kept = chosen.load.kept if chosen.load else None
+    if kept is not None and kept < min(chosen.typical_capacity, request.concurrent_users):
+        needed = -(-request.concurrent_users // max(kept, 1))
+        holds += f" and keeps what is asked for with {plainly_counted(kept, 'user')}"
     because = (
         f"one replica holds {holds}, and {request.concurrent_users} "
         f"{'is' if request.concurrent_users == 1 else 'are'} requested"
@@ -204,12 +227,41 @@ def _settings(case: Case, chosen: Candidate) -> list[str]:
     start = startup_of(case, chosen)
     sentences += reasons_of(start)
     sentences.append(reason_of(case, rollout_of(case, replicas.min, chosen.count, start), replicas.min, chosen.label))
-    pace = chosen.speed
-    if pace.ttft_seconds is not None and pace.decode_tokens_per_second is not None:
+    return sentences + _load(case, chosen)
+
+
+def _load(case: Case, chosen: Candidate) -> list[str]:
+    """How the replicas answer while all users ask, what decided by that, and how sure it is."""
+    load, request = planned_load(case, chosen), case.request
+    if load is None or chosen.load is None:
+        return []
+    asked = f"{plainly_counted(load.users, 'user')} at once"
+    if load.ttft_seconds is None or load.tokens_per_second is None:
+        told = " ".join(chosen.load.speed.reasons)
+        return [f"Nothing is known about the speed with {asked}, so memory alone decides the replicas. {told}".rstrip()]
+    first, rate = load.ttft_seconds.p95, load.tokens_per_second.user
+    lengths = f"prompts of {load.prompt_tokens} and answers of {load.answer_tokens} tokens"
+    sentences = [
+        f"With {asked} ({load.replica_users} on the fullest replica; {lengths}), the first token comes within "
+        f"{first.value:g} s at p95 ({first.low:g} to {first.high:g}; {request.p95_ttft_seconds:g} asked for), and a "
+        f"user gets {rate.value:g} tokens per second ({rate.low:g} to {rate.high:g}; "
+        f"{case.tokens_per_second_per_user:g} {rate_source(case) or 'asked for'}). The longest prompt takes "
+        f"{idle_speed(chosen).ttft_seconds:g} s on an idle replica.",
+        f"The speed is {COVERAGE[load.coverage]}. {' '.join(chosen.load.speed.reasons)}".rstrip(),
+    ]
+    if chosen.load.beyond:
+        sentences.append(f"Not sure, by the slow end of the estimate: {', and '.join(chosen.load.beyond)}.")
+    usual = batched_tokens(case.model, chosen.accelerator)
+    if chosen.arguments.max_num_batched_tokens != usual:
         sentences.append(
-            f"Estimated on an idle replica: first token after {pace.ttft_seconds:g} s for the longest prompt "
-            f"({request.p95_ttft_seconds:g} s requested at p95), then {pace.decode_tokens_per_second:g} tokens per "
-            "second for one user, without queueing."
+            f"A step computes up to {chosen.arguments.max_num_batched_tokens} tokens (--max-num-batched-tokens): with "
+            f"the usual {usual} a replica keeps what is asked for with fewer users."
+        )
+    if chosen.sequences > chosen.held and "max_num_seqs" not in case.overrides:
+        more = plainly_counted(load.head_room_users or 0, "more user")
+        sentences.append(
+            f"A replica computes up to {chosen.sequences} requests at once (--max-num-seqs) and keeps what is asked "
+            f"for with as many, so {more} than asked for would do."
         )
     return sentences
 
@@ -252,8 +304,13 @@ def _other_failures(tried: Sequence[Candidate], chosen: Candidate) -> list[str]:
     return sentences
 
 
-def _unknown(case: Case, chosen: Candidate) -> list[str]:
+def _weights(case: Case, chosen: Candidate) -> list[str]:
+    """The notes on the model, and what the memory of its weights rests on."""
     sentences = list(case.model.facts.notes)
+    server = chosen.server
+    found = measured_memory(case.model, case.facts, device(chosen.accelerator), server.arguments, server.version)
+    if found is not None:
+        sentences.append(f"The weights are those that a start showed on {found.date}: {found.title}.")
     if chosen.weights_basis == "config":
         sentences.append(
             f"Nobody has measured the memory that {case.model.name} takes once it is loaded: the plan counts its "
@@ -264,16 +321,17 @@ def _unknown(case: Case, chosen: Candidate) -> list[str]:
             f"Nobody has measured the memory that {case.model.name} takes once it is loaded: the plan takes the "
             "bytes of its files."
         )
+    return sentences
+
+
+def _unknown(case: Case, chosen: Candidate) -> list[str]:
+    """What is not known of the choice beside its memory and speed: price, what the node lets it do, the image."""
+    sentences = []
     if chosen.price is None:
         sentences.append(
             f"Not known: a price of {chosen.label} in the environment {case.environment_name}'s price lists."
             if case.environment.price_lists
             else f"The environment {case.environment_name} has no price list, so nothing is charged to it here."
-        )
-    if chosen.speed.ttft_seconds is None:
-        sentences.append(
-            f"Not known: bandwidth and compute of {chosen.accelerator.title}, so the time to the first token is not "
-            "estimated."
         )
     if chosen.runtime.family == "tpu":
         sentences.append("Not modelled: the compiler's workspace on a TPU, which takes memory outside vLLM's share.")

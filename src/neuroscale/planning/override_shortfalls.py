@@ -52,10 +52,12 @@ def shortfalls(
     replicas: int,
     each: int,
     gap_minutes: int = 0,
+    kept: int | None = None,
 ) -> tuple[str, ...]:
     """Clauses on users who wait, on requests that vLLM refuses, and on availability; none without overrides. `replicas`
-    run, and `each` of them computes so many requests at once; nothing answers for `gap_minutes` of a change. A plan
-    with a shortfall works, and is tight."""
+    run, and `each` of them computes so many requests at once; nothing answers for `gap_minutes` of a change. `kept`:
+    the users who get their first token and their tokens per second as asked for (None: not known). A plan with a
+    shortfall works, and is tight."""
     if not applied:
         return ()
     clauses = []
@@ -63,6 +65,11 @@ def shortfalls(
         clauses.append(
             f"{replicas} x {plainly_counted(each, 'user')} is less than the {request.concurrent_users} asked for, by "
             f"the overrides: {waiting} of them wait in the queue at the busiest time"
+        )
+    elif kept is not None and kept < request.concurrent_users:
+        clauses.append(
+            f"by the overrides, {kept} of the {plainly_counted(request.concurrent_users, 'user')} asked for may ask at "
+            "once without a later first token, or fewer tokens per second, than asked for"
         )
     # A plan that somebody wrote by hand may say anything here; the drift check compares it with the planner's.
     texts = (override.planned for override in applied if override.field == "max_model_len")
@@ -82,14 +89,6 @@ def shortfalls(
     return tuple(clauses)
 
 
-def too_short(overridden: int, asked: int, wanted: int, longest: int) -> str:
-    """Why a plan with an overridden context is refused. All are tokens: the context, the longest prompt and answer,
-    these with the chat template, and the most that the model reads."""
-    fix = f"override it with at least {min(wanted, longest)}, or remove it" if asked <= longest else "remove it"
-    clause = f"The override of max_model_len is {overridden}, and prompt and answer of the form may have {asked} tokens"
-    return f"{clause}: {fix}."
-
-
 def shortfalls_of(request: Request, plan: Plan) -> tuple[str, ...]:
     """The shortfalls of a plan that is written already; none if it is refused."""
     if plan.verdict == "refused":
@@ -102,4 +101,7 @@ def shortfalls_of(request: Request, plan: Plan) -> tuple[str, ...]:
         replicas=plan.replicas.min,
         each=each,
         gap_minutes=plan.rollout.gap_minutes if plan.rollout else 0,
+        kept=plan.load.users + plan.load.head_room_users
+        if plan.load and plan.load.head_room_users is not None
+        else None,
     )

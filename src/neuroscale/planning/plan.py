@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import date
 from typing import Literal
 
+from pydantic import Field
+
 from neuroscale.catalog.settings import RolloutKind
 from neuroscale.core.frozen import Frozen
 from neuroscale.core.validation import Money, parse
@@ -88,6 +90,44 @@ class Speed(Frozen):
     decode_tokens_per_second: float | None
 
 
+class Band(Frozen):
+    """An estimate: most measurements lie between `low` and `high`."""
+
+    value: float
+    low: float
+    high: float
+
+
+class FirstToken(Frozen):
+    """Seconds from a client's sending of a request to the first token of its answer, with the wait in the queue."""
+
+    p50: Band
+    p95: Band
+
+
+class Rate(Frozen):
+    """Output tokens per second: of one user's answer once it has begun, and of all users of a replica together."""
+
+    user: Band
+    replica: Band
+
+
+class PlannedLoad(Frozen):
+    """How the replicas answer while all `users` ask, each with requests of these lengths. Where the `coverage` is
+    `unknown`, every figure is None; the other words are those of `planning/speed/load.py`."""
+
+    users: int
+    replica_users: int  # of the replica that has the most
+    prompt_tokens: int
+    answer_tokens: int
+    coverage: Literal["measured", "interpolated", "extrapolated", "unknown"]
+    ttft_seconds: FirstToken | None
+    tokens_per_second: Rate | None
+    # How many more users than asked for get what is asked for at least; less than 0 where overrides take replicas away.
+    head_room_users: int | None
+    usd_per_million_output_tokens: Money | None  # what the replicas cost while they write a million tokens
+
+
 class TypicalLoad(Frozen):
     """The load that the number of replicas rests on: tokens of most requests at the busiest time, and how many requests
     one replica holds at once if one of them is of full length and the others are typical."""
@@ -147,9 +187,11 @@ class AppliedOverride(Frozen):
 
 
 class Alternative(Frozen):
-    """A change of a refused request that works, and its price in US dollars per hour if one is known."""
+    """A change of a refused request that works, and its price in US dollars per hour if one is known. `answers`: the
+    form's answers that make the change; empty where they cannot, as for an override."""
 
     change: str
+    answers: dict[str, str | int | float] = Field(default_factory=dict)
     model: str
     accelerator: str
     accelerator_count: int
@@ -191,6 +233,7 @@ class Plan(Frozen):
     startup: Startup
     rollout: Rollout | None = None  # None in a plan of planner 2.5.0 or older: KServe's own, a quarter each way
     speed: Speed
+    load: PlannedLoad | None = None  # None in a plan of planner 2.6.0 or older, and where nothing fits
     cost: Cost
     runtime: Runtime
     resources: Resources
@@ -219,8 +262,9 @@ def dump_plan(plan: Plan) -> str:
     if plan.typical is None:
         # Files of older plans, which lack these fields, stay as they are.
         del written["typical"]
-    if plan.rollout is None:
-        del written["rollout"]
+    for name in ("rollout", "load"):
+        if written[name] is None:
+            del written[name]
     if not plan.runtime.read_only_root:
         del written["runtime"]["read_only_root"]
     return dump(written)

@@ -5,20 +5,19 @@ It is pure: the same three always give the same plan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-
-from neuroscale.catalog import Catalog, sha256
+from neuroscale.catalog import Catalog
 from neuroscale.catalog.settings import Environment, Settings, check_settings
-from neuroscale.core.printable import noun_for, plainly_counted
+from neuroscale.core.yaml_io import sha256_of
 from neuroscale.planning import vllm_flags
-from neuroscale.planning.candidates import CHAT_TEMPLATE_TOKENS, Candidate, Case
+from neuroscale.planning.alternatives import alternatives
+from neuroscale.planning.candidates import Candidate
+from neuroscale.planning.case import Case
 from neuroscale.planning.choice import best as _best
 from neuroscale.planning.choice import choose, confidence
 from neuroscale.planning.explain import reasons
+from neuroscale.planning.load_choice import idle_speed, missed, planned_load
 from neuroscale.planning.override_shortfalls import shortfalls
 from neuroscale.planning.plan import (
-    Alternative,
     AppliedOverride,
     Lock,
     Plan,
@@ -32,188 +31,8 @@ from neuroscale.planning.rollout import rollout_of
 from neuroscale.planning.startup import drain_seconds, startup_of
 from neuroscale.request.service_request import Request
 
-PLANNER_VERSION = "2.6.0"  # raise it whenever the same request may give another plan
-TEMPLATE_VERSION = "1.5.0"
-
-
-_MOST = 5
-_SHORTEST = 256  # tokens; a shorter prompt or answer helps nobody
-_HARDWARE = frozenset({"accelerator", "accelerator_count", "kv_cache_dtype", "gpu_memory_utilization"})
-_LONGEST_WAIT = 120.0  # seconds to the first token: the most that a form takes
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """A change of the request, and the candidate that the planner chooses for it."""
-
-    candidate: Candidate
-    change: str
-    model: str
-
-
-def alternatives(case: Case, environments: Mapping[str, Environment]) -> tuple[Alternative, ...]:
-    """The nearest choices that work, cheapest first: another accelerator, more of them, a quantised copy of the same
-    model, a shorter prompt, more time for the first token. If none of them works: less of everything at once, or
-    another of the `environments`."""
-    choices = _without_overrides(case) + _same_family(case)
-    if not choices:
-        choices += _relaxed(case)
-    if not choices or "max_model_len" not in case.overrides:
-        choices += _shorter(case)
-    if not choices:
-        choices = _less_of_everything(case)
-    if not choices:
-        choices = _elsewhere(case, environments)
-    unique: dict[tuple[str, str, str, int], _Choice] = {}
-    for choice in choices:
-        candidate = choice.candidate
-        unique.setdefault((choice.change, choice.model, candidate.accelerator.name, candidate.count), choice)
-    ordered = sorted(unique.values(), key=lambda choice: (choice.candidate.rank, choice.change))[:_MOST]
-    return tuple(
-        Alternative(
-            change=choice.change,
-            model=choice.model,
-            accelerator=choice.candidate.accelerator.name,
-            accelerator_count=choice.candidate.count,
-            hourly=cost(choice.candidate.price, choice.candidate.replicas).hourly,
-        )
-        for choice in ordered
-    )
-
-
-def _without_overrides(case: Case) -> list[_Choice]:
-    """The request without its overrides; the override of the context stays if that works. The first choice is the
-    planner's own. If the overrides force hardware, the cheapest choice of each other accelerator follows, with the
-    overrides that it needs."""
-    if not case.overrides:
-        return []
-    kept = {field: value for field, value in case.overrides.items() if field == "max_model_len"}
-    for remaining in (kept, {}) if 0 < len(kept) < len(case.overrides) else ({},):
-        free = choose(replace(case, overrides=dict(remaining)))
-        if not free.chosen.works:
-            continue
-        cheapest = {free.chosen.accelerator.name: free.chosen}
-        for candidate in free.tried:
-            if candidate.works:
-                cheapest.setdefault(candidate.accelerator.name, candidate)
-        removed = [field for field in case.overrides if field not in remaining]
-        chosen, *others = cheapest.values()
-        choices = [_Choice(chosen, f"Remove {_overrides(removed)}: the plan is then {_on(chosen)}.", case.model.name)]
-        if not _HARDWARE & set(removed):
-            return choices
-        removed = [field for field in removed if field not in ("accelerator", "accelerator_count")]
-        rest = f", and remove {_overrides(removed)}" if removed else ""
-        return choices + [
-            _Choice(
-                candidate,
-                f"Use {_on(candidate)}: override accelerator with {candidate.accelerator.name} and accelerator_count "
-                f"with {candidate.count}{rest}.",
-                case.model.name,
-            )
-            for candidate in others
-        ]
-    return []
-
-
-def _same_family(case: Case) -> list[_Choice]:
-    """Quantised copies of the same model (or the model that this one is a copy of), for the same request."""
-    root = case.model.variant_of or case.model.name
-    choices = []
-    for model in case.catalog.models.values():
-        if model.name != case.model.name and root in (model.name, model.variant_of):
-            best = _best(replace(case, model=model))
-            if best is not None:
-                choices.append(_Choice(best, f"Choose the model '{model.name}' on {_on(best)}.", model.name))
-    return choices
-
-
-def _shorter(case: Case) -> list[_Choice]:
-    """The same request with its longest prompt halved until a choice works."""
-    prompt = case.request.longest_prompt_tokens
-    kept = {field: value for field, value in case.overrides.items() if field != "max_model_len"}
-    also = " and remove the override of max_model_len" if kept != case.overrides else ""
-    limit = case.model.facts.max_position_embeddings
-    while prompt > _SHORTEST:
-        room = limit - case.request.longest_answer_tokens - CHAT_TEMPLATE_TOKENS
-        prompt = room if 0 < room < prompt // 2 else prompt // 2
-        shorter = case.request.model_copy(update={"longest_prompt_tokens": prompt})
-        best = _best(replace(case, request=shorter, overrides=kept))
-        if best is not None:
-            change = f"Shorten the longest prompt to {prompt} tokens{also}, on {_on(best)}."
-            return [_Choice(best, change, case.model.name)]
-    return []
-
-
-def _relaxed(case: Case) -> list[_Choice]:
-    """More time for the first token, or fewer users at once, if only that prevents a plan."""
-    name = case.model.name
-    patient = _best(replace(case, request=case.request.model_copy(update={"p95_ttft_seconds": _LONGEST_WAIT})))
-    if patient is not None and patient.speed.ttft_seconds is not None:
-        change = f"Allow {patient.speed.ttft_seconds:g} s for the first token, on {_on(patient)}."
-        return [_Choice(patient, change, name)]
-    users = case.request.concurrent_users
-    while users > 1:
-        users //= 2
-        best = _best(replace(case, request=case.request.model_copy(update={"concurrent_users": users})))
-        if best is not None:
-            return [_Choice(best, f"Serve {_users(users)} at once, on {_on(best)}.", name)]
-    return []
-
-
-def _less_of_everything(case: Case) -> list[_Choice]:
-    """Users, prompt and answer halved together until a choice works, with the longest wait that a form allows."""
-    request = case.request
-    users, prompt, answer = request.concurrent_users, request.longest_prompt_tokens, request.longest_answer_tokens
-    while users > 1 or prompt > _SHORTEST or answer > _SHORTEST:
-        users = max(users // 2, 1)
-        prompt = max(prompt // 2, min(prompt, _SHORTEST))
-        answer = max(answer // 2, min(answer, _SHORTEST))
-        less = request.model_copy(
-            update={
-                "concurrent_users": users,
-                "longest_prompt_tokens": prompt,
-                "longest_answer_tokens": answer,
-                "p95_ttft_seconds": _LONGEST_WAIT,
-            }
-        )
-        best = _best(replace(case, request=less, overrides={}))
-        if best is None:
-            continue
-        seconds = best.speed.ttft_seconds
-        wait = f", with {seconds:g} s for the first token" if seconds and seconds > request.p95_ttft_seconds else ""
-        also = f", and remove {_overrides(list(case.overrides))}" if case.overrides else ""
-        change = (
-            f"Serve {_users(users)} at once with prompts up to {prompt} and answers up to {answer} tokens{wait}{also}, "
-            f"on {_on(best)}."
-        )
-        return [_Choice(best, change, case.model.name)]
-    return []
-
-
-def _elsewhere(case: Case, environments: Mapping[str, Environment]) -> list[_Choice]:
-    """The request as it is, in another environment."""
-    choices = []
-    for name, environment in environments.items():
-        if name == case.environment_name:
-            continue
-        best = _best(replace(case, environment_name=name, environment=environment))
-        if best is not None:
-            choices.append(_Choice(best, f"Choose the environment '{name}', on {_on(best)}.", case.model.name))
-    return choices
-
-
-def _on(candidate: Candidate) -> str:
-    replicas = candidate.replicas.min
-    return candidate.label + (f" with {plainly_counted(replicas, 'replica')}" if replicas > 1 else "")
-
-
-def _users(number: int) -> str:
-    return plainly_counted(number, "user")
-
-
-def _overrides(fields: list[str]) -> str:
-    names = f"{', '.join(fields[:-1])} and {fields[-1]}" if len(fields) > 1 else fields[0]
-    return f"the {noun_for(len(fields), 'override')} of {names}"
+PLANNER_VERSION = "3.1.0"  # raise it whenever the same request may give another plan
+TEMPLATE_VERSION = "1.6.0"
 
 
 def plan(request: Request, catalog: Catalog, settings: Settings, template_version: str = TEMPLATE_VERSION) -> Plan:
@@ -221,16 +40,14 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
     request checks that the catalog and the settings know its names (`check_request`). Raises InputError if the settings
     name an entry that the catalog lacks: the gate plans with such settings, too."""
     check_settings(settings, catalog)
-    environment = settings.environments[request.environment]
-    overrides = {override.field: override.value for override in request.overrides}
-    model = catalog.models[request.model]
-    case = Case(request, model, request.environment, environment, catalog, overrides)
-
+    case = _case(request, catalog, settings)
+    environment, model = case.environment, case.model
     choice = choose(case)
     chosen = choice.chosen
     sure = confidence(chosen)
     start = startup_of(case, chosen)
     rollout = rollout_of(case, chosen.replicas.min, chosen.count, start)
+    load = planned_load(case, chosen)
     applied = _applied(case)
     short = (
         shortfalls(
@@ -240,6 +57,7 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
             replicas=chosen.replicas.min,
             each=chosen.typical_capacity,
             gap_minutes=rollout.gap_minutes,
+            kept=None if load is None or load.head_room_users is None else load.users + load.head_room_users,
         )
         if chosen.works
         else ()
@@ -279,7 +97,8 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
         needs_hugging_face_token=model.weights.kind == "hub" and model.weights.gated is not False,
         startup=start,
         rollout=rollout,
-        speed=chosen.speed,
+        speed=idle_speed(chosen),
+        load=load,
         cost=cost(chosen.price, chosen.replicas),
         runtime=Runtime(
             name=chosen.runtime.name,
@@ -306,9 +125,20 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
     )
 
 
+def _case(request: Request, catalog: Catalog, settings: Settings) -> Case:
+    overrides = {override.field: override.value for override in request.overrides}
+    environment = settings.environments[request.environment]
+    return Case(request, catalog.models[request.model], request.environment, environment, catalog, overrides)
+
+
+def missed_promises(request: Request, made: Plan, catalog: Catalog, settings: Settings) -> tuple[str, ...]:
+    """What an earlier plan for the same request does not keep under the load, by the estimate of today, as clauses."""
+    return missed(_case(request, catalog, settings), made)
+
+
 def request_digest(request: Request) -> str:
     """The digest of a request (`sha256:...`), as a plan's lock records it."""
-    return sha256(request.model_dump(mode="json"))
+    return sha256_of(request.model_dump(mode="json"))
 
 
 def settings_key(environment: str) -> str:
@@ -319,7 +149,7 @@ def settings_key(environment: str) -> str:
 def _settings_digest(environment: Environment) -> str:
     """The digest of an environment's settings, whatever the order of its accelerators."""
     planned_with = environment.model_dump(mode="json", exclude={"cluster"})
-    return sha256({**planned_with, "accelerators": sorted(environment.accelerators)})
+    return sha256_of({**planned_with, "accelerators": sorted(environment.accelerators)})
 
 
 def _typical(case: Case, chosen: Candidate) -> TypicalLoad | None:
@@ -339,6 +169,8 @@ def _lock(case: Case, chosen: Candidate, template_version: str) -> Lock:
     ]
     if chosen.price is not None:
         keys.append(f"price/{chosen.price.price_list}")
+    if case.model.measurements:
+        keys.append(f"measurements/{case.model.name}")
     return Lock(
         catalog_digest=catalog.digest,
         entries={

@@ -59,6 +59,18 @@ def _from(price_list: PriceList, hourly: Decimal, price: Price | None = None) ->
     return PodPrice(hourly, price_list.name, (price and price.date) or price_list.date, source, told, instance)
 
 
+def per_million(price: PodPrice, tokens_per_second: float) -> Decimal | None:
+    """US dollars of one replica for a million tokens at that rate, to a hundredth of a cent."""
+    return per_million_at(price.hourly, tokens_per_second)
+
+
+def per_million_at(hourly: Decimal, tokens_per_second: float) -> Decimal | None:
+    """US dollars for a million tokens at that rate, of what costs `hourly` an hour; None for a rate of 0."""
+    if tokens_per_second <= 0:
+        return None
+    return _round(hourly * 1_000_000 / (Decimal(repr(tokens_per_second)) * 3600), "0.0001")
+
+
 def cost(price: PodPrice | None, replicas: Replicas) -> Cost:
     """The cost of the replicas that run: the fewest, since nothing scales between them and the most."""
     if price is None:

@@ -8,9 +8,11 @@ from decimal import Decimal
 
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.settings import Environment, Settings
-from neuroscale.planning.candidates import Candidate, Case, OverrideValue, candidates
+from neuroscale.planning.candidates import Candidate, candidates
+from neuroscale.planning.case import Case, OverrideValue
 from neuroscale.planning.choice import confidence, risks
 from neuroscale.planning.explain import passed_over
+from neuroscale.planning.load_choice import all_judged
 from neuroscale.planning.plan import Plan
 from neuroscale.request.service_request import Request
 
@@ -97,7 +99,7 @@ def not_chosen(request: Request, catalog: Catalog, settings: Settings, plan: Pla
     model = catalog.models[request.model]
 
     def tried(values: Mapping[str, OverrideValue]) -> list[Candidate]:
-        return candidates(Case(request, model, request.environment, environment, catalog, dict(values)))
+        return all_judged(Case(request, model, request.environment, environment, catalog, dict(values)))
 
     free = tried({field: value for field, value in overrides.items() if field not in _FORCED})
     best: dict[str, Candidate] = {}

@@ -1,4 +1,4 @@
-"""Describes one replica: the size of its checkpoint, the requests that it holds, and its speed."""
+"""Describes one replica: the size of its checkpoint, and the requests that it holds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 from neuroscale.catalog import Accelerator, Catalog, ModelEntry
 from neuroscale.catalog.model_lookup import load_model
 from neuroscale.core.units import GIB
-from neuroscale.models.facts import CacheLayers, ModelFacts
+from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import device
 from neuroscale.planning.fit.confidence import UNMEASURED
 from neuroscale.planning.fit.device import Device
@@ -19,7 +19,7 @@ from neuroscale.planning.fit.rank import Rank, assemble
 from neuroscale.planning.fit.result import memory_of
 from neuroscale.planning.fit.versions import PINNED
 from neuroscale.planning.fit.weights import rank_weights, rotary_bytes
-from neuroscale.planning.plan import Memory, Speed
+from neuroscale.planning.plan import Memory
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 
@@ -47,6 +47,14 @@ class Server:
         if rank.pool is None or rank.taken + self._cache(rank, held, typical) > rank.usable:
             return False
         return not too_much(rank) and not too_few_states(rank, rank.usable - rank.taken, 0.0)
+
+    def about(self, at_once: int | None = None, typical: int | None = None) -> int:
+        """About how many requests fit, by the cache of one more beside one; what graphs take is left out."""
+        rank = self.rank(1 if at_once is None else at_once)
+        if rank.pool is None:
+            return 1
+        one, two = self._cache(rank, 1, typical), self._cache(rank, 2, typical)
+        return 1 + max(0, rank.usable - rank.taken - one) // max(two - one, 1)
 
     def rank(self, at_once: int) -> Rank:
         """The fullest rank while `at_once` requests are computed."""
@@ -81,13 +89,14 @@ class Server:
         return math.ceil(cache / GIB) * GIB if self.whole_gib else cache
 
 
-def measured(facts: ModelFacts, gib: float, *, loaded: bool) -> ModelFacts:
-    """The facts with weights of `gib` in all: the size of the files or, if `loaded`, the size that vLLM reports on one
-    accelerator."""
+def measured(facts: ModelFacts, gib: float, loaded: EngineArguments | None = None) -> ModelFacts:
+    """The facts with weights of `gib` in all: the size of the files or, if `loaded` names the arguments of a server,
+    the size that its vLLM reports on one accelerator."""
     counted = sum(size for group, size in facts.weight_bytes.items() if group != "mtp")
-    wanted = gib * GIB - (rotary_bytes(facts, EngineArguments()) if loaded else 0)
-    if loaded:
-        counted = rank_weights(facts, EngineArguments()).total - rotary_bytes(facts, EngineArguments())
+    wanted = gib * GIB
+    if loaded is not None:
+        wanted -= rotary_bytes(facts, loaded)
+        counted = rank_weights(facts, loaded).total - rotary_bytes(facts, loaded)
     by_group = {group: round(size * wanted / counted) for group, size in facts.weight_bytes.items()}
     return replace(facts, weight_bytes=by_group, basis="headers", parts_missing=False)
 
@@ -150,7 +159,9 @@ def served_facts(model: ModelEntry) -> ModelFacts:
     """The facts of a model with the best known size of its weights."""
     size = weights(model)
     facts = replace(model.facts, multimodal=model.serving.multimodal)
-    return facts if size.basis == "config" else measured(facts, size.gib, loaded=size.basis == "measured")
+    if size.basis == "config":
+        return facts
+    return measured(facts, size.gib, EngineArguments() if size.basis == "measured" else None)
 
 
 def close(accelerator: Accelerator, needed: Memory, band_gib: float) -> str:
@@ -163,42 +174,3 @@ def close(accelerator: Accelerator, needed: Memory, band_gib: float) -> str:
             "may succeed. Measure one before you rely on either."
         )
     return ""
-
-
-PREFILL_EFFICIENCY = 0.4
-"""Share of the dense bf16 peak: Gemma 4 31B took 67.7 ms for 512 tokens on an H100 (JarvisLabs, vLLM), or 0.47."""
-
-DECODE_EFFICIENCY = {"dense": 0.7, "moe": 0.4}
-"""Share of the memory bandwidth at one user. On an H100 in bf16 the 31B made 40.3 tokens/s (0.74) and the 26B-A4B 177.1
-(0.40) in the same series; the 12B with 4-bit weights made 78 on an RTX 3090 (0.74)."""
-
-STEP_SECONDS = 0.05
-"""Scheduling, tokenising and the first decode step."""
-
-
-def speed(model: ModelEntry, accelerator: Accelerator, count: int, prompt_tokens: int, batched_tokens: int) -> Speed:
-    """Seconds to the first token of the longest prompt on an idle replica, and tokens per second of one user. Each is
-    None if the accelerator's figures are unknown. Queueing is not included."""
-    bandwidth, peak = accelerator.bandwidth_gb_s.value, accelerator.bf16_tflops.value
-    if bandwidth is None or peak is None:
-        return Speed(ttft_seconds=None, decode_tokens_per_second=None)
-    facts = model.facts
-    # Two operations per active parameter and token, and two products over the context in each attention layer.
-    operations = 2.0 * facts.active_params * prompt_tokens
-    read_by = [_read_tokens(layers, prompt_tokens) for layers in facts.cache for _ in range(layers.layers)]
-    if read_by:
-        # Layers that read another layer's cache compute as much as the others on average; layers with a state do not.
-        seen = sum(read_by) / len(read_by)
-        attending = len(read_by) if facts.states else facts.num_layers
-        operations += 2.0 * facts.heads * facts.head_dim * prompt_tokens * seen * attending
-    compute = operations / (peak * 1e12 * PREFILL_EFFICIENCY * count)
-    read = math.ceil(prompt_tokens / batched_tokens) * weights(model).gib * GIB / (bandwidth * 1e9 * count)
-    share = facts.active_params / facts.total_params
-    efficiency = DECODE_EFFICIENCY[facts.kind]
-    step = weights(model).gib * GIB * share / (bandwidth * 1e9 * count * efficiency)
-    return Speed(ttft_seconds=round(max(compute, read) + STEP_SECONDS, 2), decode_tokens_per_second=round(1 / step, 1))
-
-
-def _read_tokens(layers: CacheLayers, prompt_tokens: int) -> float:
-    """The vectors that a token of a prompt reads in a layer: no more than the window, or one for `ratio` tokens."""
-    return min(prompt_tokens, layers.window or prompt_tokens) / (1 if layers.window else layers.ratio)

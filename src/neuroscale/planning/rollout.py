@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from neuroscale.catalog import Catalog, Quota
 from neuroscale.core.printable import plainly_counted
-from neuroscale.planning.candidates import Case
+from neuroscale.planning.case import Case
 from neuroscale.planning.plan import Plan, Rollout, Startup
 from neuroscale.planning.startup import DRAIN_SECONDS
 

@@ -17,8 +17,10 @@ from typing import Any, Literal
 
 from neuroscale.catalog import ModelEntry, RuntimeEntry
 from neuroscale.catalog.settings import Environment
-from neuroscale.planning.candidates import Candidate, Case
+from neuroscale.planning.candidates import Candidate
+from neuroscale.planning.case import Case
 from neuroscale.planning.fit.overhead import graph_sizes
+from neuroscale.planning.measured import measured_seconds
 from neuroscale.planning.plan import Startup
 from neuroscale.planning.replica_memory import download_gib
 
@@ -152,10 +154,12 @@ def startup(
     sequences: int,
     eager: bool = False,
     answer_seconds: float | None = None,
+    measured: tuple[float, float] = (0.0, 0.0),
 ) -> Startup:
     """The seconds of a start, step by step, and the limits that follow from them. `sequences`: requests computed at
     once (`--max-num-seqs`). `eager`: vLLM neither compiles nor captures graphs. `answer_seconds`: the time of the
-    longest answer (None: not known)."""
+    longest answer (None: not known). `measured`: as `measured_seconds` gives them. They only make a start longer: its
+    files may have been in the node's memory, or its code compiled before."""
     mib = download_gib(model) * 1024
     rates = environment.models.throughput_mib_s
     way = "hub" if model.weights.kind == "hub" else environment.models.way_of_store
@@ -169,12 +173,13 @@ def startup(
         math.ceil(seconds)
         for seconds in (
             download,
-            mib / read.value,
+            max(mib / read.value, measured[0]),
             layers * (runtime.compile_layer_seconds.value or 0.0),
             layers * (runtime.capture_layer_seconds.value or 0.0) * captured_graphs(sequences),
             runtime.start_seconds.value or 0.0,
         )
     ]
+    parts[4] += max(0, math.ceil(measured[1]) - sum(parts[2:]))
     budget = sum(parts) * PROBE_FACTOR + PROBE_MARGIN_SECONDS
     answer = UNKNOWN_ANSWER_SECONDS if answer_seconds is None else answer_seconds
     grace = math.ceil((answer + 2 * DRAIN_SECONDS) / 10) * 10
@@ -191,12 +196,19 @@ def startup(
 
 
 def startup_of(case: Case, chosen: Candidate) -> Startup:
-    """The `startup` of a plan's choice: its longest answer takes as long as a lone user waits for it."""
-    pace = chosen.speed
-    answer = None
-    if pace.ttft_seconds is not None and pace.decode_tokens_per_second:
-        answer = pace.ttft_seconds + case.request.longest_answer_tokens / pace.decode_tokens_per_second
-    return startup(case.model, chosen.runtime, case.environment, sequences=chosen.sequences, answer_seconds=answer)
+    """The `startup` of a plan's choice: its longest answer takes as long as a user waits for it at the asked load."""
+    load, answer = chosen.load.speed if chosen.load else None, None
+    if load is not None and load.ttft_p95 is not None and load.tokens_per_second_user is not None:
+        answer = load.ttft_p95.value + case.request.longest_answer_tokens / load.tokens_per_second_user.value
+    server = chosen.server
+    return startup(
+        case.model,
+        chosen.runtime,
+        case.environment,
+        sequences=chosen.sequences,
+        answer_seconds=answer,
+        measured=measured_seconds(case.model, server.device, server.arguments, server.version),
+    )
 
 
 def drain_seconds(start: Startup) -> int:

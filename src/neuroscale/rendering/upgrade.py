@@ -9,7 +9,7 @@ from typing import Any
 from neuroscale.core.errors import InputError
 from neuroscale.core.yaml_io import decode
 from neuroscale.planning.plan import Plan, read_plan
-from neuroscale.planning.planner import plan, request_digest, settings_key
+from neuroscale.planning.planner import missed_promises, plan, request_digest, settings_key
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.service_folder import render, same_pods
 from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE, SERVICE_FILE, ServicePath
@@ -26,7 +26,8 @@ _SLOWER = 1.01
 class Upgrade:
     """A service planned anew. `moved` names what moved since it was planned; `worse` says what would get worse.
 
-    `same_pods`: whether both render the same pods, so that the merge restarts none.
+    `same_pods`: whether both render the same pods, so that the merge restarts none. `missed`: clauses on what the
+    servers of the earlier plan do not keep under the load, if the new plan has others.
     """
 
     request: Request
@@ -35,6 +36,7 @@ class Upgrade:
     moved: tuple[str, ...]
     worse: tuple[str, ...]
     same_pods: bool
+    missed: tuple[str, ...] = ()
 
 
 def look(snapshot: Snapshot, path: ServicePath, inputs: PlanningInputs) -> tuple[Request, Upgrade | None]:
@@ -71,7 +73,10 @@ def upgrade(request: Request, locked: Plan, files: Mapping[str, bytes], inputs: 
     if same_files and _served(locked) == _served(fresh):
         return None
     same = same_pods(files.get(SERVICE_FILE), rendered[SERVICE_FILE])
-    return Upgrade(request, locked, fresh, moved, tuple(_worse(locked, fresh)), same_pods=same is True)
+    missed: tuple[str, ...] = ()
+    if _server(locked) != _server(fresh):
+        missed = missed_promises(request, locked, inputs.catalog, inputs.settings)
+    return Upgrade(request, locked, fresh, moved, tuple(_worse(locked, fresh)), same is True, missed)
 
 
 def _served(made: Plan) -> dict[str, Any]:
@@ -84,6 +89,9 @@ def _moved(before: Plan, after: Plan) -> list[str]:
     settings = settings_key(after.environment)
     names = {name: name.replace("/", " ", 1) for name in new.entries} | {settings: f"settings of {after.environment}"}
     told = [names[name] for name, digest in new.entries.items() if old.entries.get(name) != digest]
+    measured = f"measurements/{after.model}"
+    if measured in old.entries and measured not in new.entries:
+        told.append(f"measurements {after.model} (removed)")
     if before.runtime.image != after.runtime.image:
         told.append(f"image {before.runtime.image} -> {after.runtime.image}")
     for what, earlier, later in (
@@ -107,16 +115,7 @@ def _worse(before: Plan, after: Plan) -> list[str]:
         told.append("its price is no longer known")
     elif old is not None and new is not None and new > old:
         told.append(f"dearer: {old:,.2f} -> {new:,.2f} USD a month")
-    first, later = before.speed.ttft_seconds, after.speed.ttft_seconds
-    if first is not None and later is None:
-        told.append("its time to the first token is no longer known")
-    elif first is not None and later is not None and later > first * _SLOWER:
-        told.append(f"slower: first token after {first:.2f} -> {later:.2f} s")
-    rate, next_rate = before.speed.decode_tokens_per_second, after.speed.decode_tokens_per_second
-    if rate is not None and next_rate is None:
-        told.append("its tokens/s are no longer known")
-    elif rate is not None and next_rate is not None and next_rate * _SLOWER < rate:
-        told.append(f"slower: {rate:,.0f} -> {next_rate:,.0f} tokens/s")
+    told += _slower(before, after)
     if after.max_model_len < before.max_model_len:
         told.append(f"shorter context: {before.max_model_len:,} -> {after.max_model_len:,} tokens")
     held, wanted = (one.replicas.min * one.accelerator_count for one in (before, after))
@@ -128,3 +127,38 @@ def _worse(before: Plan, after: Plan) -> list[str]:
     if before.tenancy.namespace != after.tenancy.namespace:
         told.append(f"another address: namespace {before.tenancy.namespace} -> {after.tenancy.namespace}")
     return told
+
+
+def _slower(before: Plan, after: Plan) -> list[str]:
+    """What gets slower at the asked load, or is no longer known. A plan from before the load counted estimates an idle
+    replica by other formulas, and two estimates of one server differ only by what the planner knows: neither is
+    slower."""
+    told = []
+    where = " at the asked load" if before.load is not None and after.load is not None else ""
+    (first, rate), (later, next_rate) = _pace(before), _pace(after)
+    compared = bool(where) and _server(before) != _server(after)
+    if first is not None and later is None:
+        told.append(f"its time to the first token{where} is no longer known")
+    elif compared and first is not None and later is not None and later > first * _SLOWER:
+        told.append(f"slower{where}: first token after {first:.2f} -> {later:.2f} s")
+    if rate is not None and next_rate is None:
+        told.append(f"its tokens/s{where} are no longer known")
+    elif compared and rate is not None and next_rate is not None and next_rate * _SLOWER < rate:
+        told.append(f"slower{where}: {rate:,.0f} -> {next_rate:,.0f} tokens/s")
+    return told
+
+
+def _pace(made: Plan) -> tuple[float | None, float | None]:
+    """Seconds to the first token and tokens per second of a user: at the asked load, else on an idle replica."""
+    if (load := made.load) is None:
+        return made.speed.ttft_seconds, made.speed.decode_tokens_per_second
+    return (
+        load.ttft_seconds.p95.value if load.ttft_seconds else None,
+        load.tokens_per_second.user.value if load.tokens_per_second else None,
+    )
+
+
+def _server(made: Plan) -> tuple[object, ...]:
+    """What decides how fast a service really is."""
+    arguments = [one for one in made.vllm_args if not one.startswith("--shutdown-timeout")]
+    return made.accelerator, made.accelerator_count, made.replicas.min, made.runtime.image, arguments

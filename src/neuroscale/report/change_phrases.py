@@ -10,7 +10,7 @@ from neuroscale.gate.verdict import ServiceReport
 from neuroscale.planning.explain import MEMORY_SENTENCE
 from neuroscale.planning.plan import Plan
 from neuroscale.planning.rollout import merge_effect
-from neuroscale.report.phrases import Escape, accelerators, price, unpriced
+from neuroscale.report.phrases import Escape, accelerators, price, speed, unpriced
 from neuroscale.request.service_request import ChangedAnswer
 
 LABELS = {
@@ -23,6 +23,7 @@ LABELS = {
     "typical_prompt_tokens": "Typical prompt (tokens)",
     "typical_answer_tokens": "Typical answer (tokens)",
     "p95_ttft_seconds": "Time to first token (seconds, p95)",
+    "tokens_per_second_per_user": "Tokens per second for each user",
     "availability": "Availability",
 }
 """The form's questions, by field."""
@@ -73,9 +74,18 @@ def money(service: ServiceReport, plan: Plan) -> str:
     return f"{told}; before, {old}"
 
 
-def reasons(service: ServiceReport, plan: Plan) -> list[str]:
-    """The reasons of a plan; of a change, without the sentence on the memory, whose figures stand under the bar."""
-    return [one for one in plan.reasons if not (is_change(service) and one.startswith(MEMORY_SENTENCE))]
+def figures(service: ServiceReport, plan: Plan) -> str:
+    """Markdown of a plan's cost and of its speed at the asked load, and of the speed before where that differs."""
+    told = f"**Price** {money(service, plan)}"
+    if not (now := speed(plan)):
+        return told
+    before = speed(service.plan_before) if service.plan_before is not None and is_change(service) else now
+    return f"{told}<br>**Speed** {now}" + ("" if before == now else f"; before, {before or 'not known'}")
+
+
+def reasons(plan: Plan) -> list[str]:
+    """The reasons of a plan; where it is served, without the sentence on the memory, whose figures the bar has."""
+    return [one for one in plan.reasons if plan.verdict == "refused" or not one.startswith(MEMORY_SENTENCE)]
 
 
 def rollout(

@@ -79,7 +79,7 @@ def _facts(plan: Plan | None) -> dict[str, str]:
         "memory": f"{phrases.memory_in_use(plan)} of each accelerator",
         "longest context": f"{plan.max_model_len:,} tokens",
         "requests at once": f"{plan.max_concurrency:,} of full length on each replica",
-        "speed": phrases.speed(plan.speed) or "not known",
+        "speed": phrases.speed(plan) or "not known",
         "price a month": price,
         "runtime": plan.runtime.image,
         "cost centre": plan.tenancy.cost_center,

@@ -15,7 +15,7 @@ from neuroscale.costs.bill import Range, ServiceCost
 from neuroscale.gate.verdict import Check, Finding, Outcome, ServiceReport, Verdict
 from neuroscale.planning.plan import Plan
 from neuroscale.report import altered_view, change_phrases, phrases, summary
-from neuroscale.report.memory_bar import memory_bar, memory_chart
+from neuroscale.report.memory_bar import memory_bar
 
 MARKER = "<!-- neuroscale-gate -->"  # a later run finds its comment by this line and replaces it
 
@@ -36,7 +36,6 @@ _BYTES = {
     "notes": 2_000,
 }
 _RULES_SHOWN = 15
-_CHARTS_OPEN = 3  # more would push the text below them out of sight
 
 _SYMBOLS = {
     ExitStatus.PASSED: "✅",
@@ -261,17 +260,13 @@ def _amount(value: Range | None, signed: bool = False) -> str:
 
 def _services(verdict: Verdict) -> str:
     shown, unchanged = summary.services_to_show(verdict)
-    rows = (
-        (_service(one, len(shown) <= _CHARTS_OPEN) for one in shown)
-        if len(shown) <= summary.SERVICES_IN_FULL
-        else map(_short_service, shown)
-    )
+    rows = map(_service if len(shown) <= summary.SERVICES_IN_FULL else _short_service, shown)
     text = _section("### Services", rows, len(shown), "services", "service")
     line = f"{counted(unchanged, 'service')} checked whose plan stays the same." if unchanged else ""
     return "\n\n".join(part for part in (text, line) if part)
 
 
-def _service(service: ServiceReport, chart_open: bool) -> str:
+def _service(service: ServiceReport) -> str:
     plan = service.plan
     lines = [f"\n#### {_service_title(service)}\n"]
     if plan is None:
@@ -285,17 +280,12 @@ def _service(service: ServiceReport, chart_open: bool) -> str:
     if plan.accelerator_count > 1:
         facts.append(phrases.memory_caption(plan))
     lines.append("<br>".join(facts))
-    # Mails show the bar, too; where Mermaid is drawn, the chart is to scale and has an axis.
     lines.append(f"\n```text\n{memory_bar(plan.memory_gib)}\n```\n")
-    if not change_phrases.is_change(service):
-        opened = " open" if chart_open else ""
-        chart = f"```mermaid\n{memory_chart(plan.memory_gib)}\n```"
-        lines.append(f"<details{opened}><summary>Memory as a chart</summary>\n\n{chart}\n\n</details>\n")
     if plan.verdict != "refused":
-        lines.append(f"**Price** {change_phrases.money(service, plan)}")
+        lines.append(change_phrases.figures(service, plan))
     overrides = (f"- **Override** {phrases.override(override, code, prose)}" for override in plan.overrides)
     lines.append(_fitting(overrides, len(plan.overrides), _BYTES["services"] // 4, "override"))
-    lines.append(_reasons(plan, change_phrases.reasons(service, plan)))
+    lines.append(_reasons(plan, change_phrases.reasons(plan)))
     if plan.alternatives:
         lines += ["**What works instead**\n"]
         alternatives = (f"- {phrases.alternative(alternative, code, prose)}" for alternative in plan.alternatives)

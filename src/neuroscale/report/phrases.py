@@ -12,6 +12,7 @@ from decimal import Decimal
 from neuroscale.core.printable import counted
 from neuroscale.costs.bill import CostChange, Range, ServiceCost, TokenPrice, UnpricedItem
 from neuroscale.gate.verdict import Check, Effect, Effects, Outcome, ServiceReport
+from neuroscale.planning.load_choice import COVERAGE
 from neuroscale.planning.plan import Alternative, AppliedOverride, Plan, Replicas, Speed, Startup
 
 Escape = Callable[[str], str]
@@ -199,10 +200,11 @@ def side(text: str | None, name: Escape) -> str:
 
 def output_tokens(value: TokenPrice) -> str:
     """The price of output tokens, with the load at which it holds."""
-    speed = _rate(value.tokens_per_second)
+    speed = pace(value.tokens_per_second)
+    who = f"{counted(value.users, 'user')} at a time" if value.users else "one user at a time"
     return (
-        f"about {amount(value.usd_per_million)} USD for a million output tokens, estimated for one user at a time on "
-        f"each replica without a pause ({speed} tokens a second)"
+        f"about {amount(value.usd_per_million)} USD for a million output tokens, estimated for {who} on "
+        f"each replica without a pause ({speed} tokens a second{' together' if (value.users or 1) > 1 else ''})"
     )
 
 
@@ -253,23 +255,47 @@ def startup(value: Startup) -> str:
     )
 
 
-def _rate(tokens_per_second: Decimal | float) -> str:
+def pace(tokens_per_second: Decimal | float) -> str:
+    """Tokens a second, without their unit: `41.3`, `1,240`."""
     return f"{tokens_per_second:.3g}" if tokens_per_second < 100 else f"{tokens_per_second:,.0f}"
 
 
-def speed(value: Speed) -> str:
-    """The estimated speed of one idle replica; empty if nothing is known."""
+def speed(plan: Plan) -> str:
+    """The estimated speed at the asked load, with the room for more users and the price of a million tokens; of an idle
+    replica in a plan from before the load counted. Empty if nothing is known and nothing is said about a load."""
+    if plan.load is None:
+        return _idle(plan.speed)
+    load, asked = plan.load, counted(plan.load.users, "user")
+    if load.ttft_seconds is None or load.tokens_per_second is None:
+        return f"not known with {asked} at once ({COVERAGE[load.coverage]})"
+    first, rate = load.ttft_seconds.p95, load.tokens_per_second.user
+    parts = [
+        f"with {asked} at once first token within {seconds(first.value)} at p95 ({seconds(first.low)} to "
+        f"{seconds(first.high)})",
+        f"{pace(rate.value)} tokens a second for each ({pace(rate.low)} to {pace(rate.high)})",
+    ]
+    if load.head_room_users is not None:
+        room = load.head_room_users
+        parts.append(f"room for {counted(room, 'more user')}" if room >= 0 else f"{counted(-room, 'user')} too many")
+    if load.usd_per_million_output_tokens is not None:
+        parts.append(f"{amount(load.usd_per_million_output_tokens)} USD a million output tokens")
+    return f"{', '.join(parts)} ({COVERAGE[load.coverage]})"
+
+
+def _idle(value: Speed) -> str:
     parts = []
     if value.ttft_seconds is not None:
         parts.append(f"{seconds(value.ttft_seconds)} to the first token of the longest prompt")
     if value.decode_tokens_per_second is not None:
-        parts.append(f"{_rate(value.decode_tokens_per_second)} tokens a second for one user")
+        parts.append(f"{pace(value.decode_tokens_per_second)} tokens a second for one user")
     return f"{', '.join(parts)} (estimated)" if parts else ""
 
 
-def seconds(value: float) -> str:
-    """A duration: `0.42 s`, `45 s`, `12 min`, `12 min 30 s`."""
+def seconds(value: float, *, fine: bool = False) -> str:
+    """A duration: `0.42 s`, `45 s`, `12 min`, `12 min 30 s`; below a second `4.35 ms` if it is to be `fine`."""
     value = min(max(value, 0.0), _LONGEST)
+    if fine and value < 0.9995:
+        return f"{value * 1000:.3g} ms"
     if value < 10 and value != int(value):
         return f"{value:.2f} s" if value < 1 else f"{value:.1f} s"
     whole = round(value)

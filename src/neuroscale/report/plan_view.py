@@ -34,7 +34,7 @@ def print_plan(plan: Plan, console: Console) -> None:
         field(console, "Startup", phrases.startup(plan.startup))
         if later := later_changes(plan, terminal):
             field(console, "Rollout", later)
-        if speed := phrases.speed(plan.speed):
+        if speed := phrases.speed(plan):
             field(console, "Speed", speed)
         field(console, "Runtime", f"{terminal(plan.runtime.name)} {terminal(plan.runtime.version)}")
         field(console, "vLLM", terminal(" ".join(plan.vllm_args), 4000))

@@ -199,6 +199,8 @@ def _print_service(service: ServiceReport, console: Console) -> None:
             field(console, "Changed", "; ".join(changed))
         if plan.verdict != "refused":
             field(console, "Price", price(plan))
+            if speed := phrases.speed(plan):
+                field(console, "Speed", speed)
         print_overrides(plan, console)
         if plan.verdict == "refused":
             print_reasons(plan, console)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from neuroscale.core.printable import terminal
+from neuroscale.core.printable import counted, terminal
 from neuroscale.planning.plan import Plan
 from neuroscale.planning.rollout import merge_effect
 from neuroscale.rendering.upgrade import Upgrade
@@ -39,18 +39,50 @@ def sentences(upgrade: Upgrade) -> list[str]:
         f"The answers stay. Planned anew, since these moved: {', '.join(upgrade.moved)}.",
         f"Memory on each accelerator: {same['memory']}. Speed: {same['speed']}. Money: {same['money']}.",
     ]
+    if upgrade.missed:
+        told.append(f"{until_now(upgrade)}.")
     return [*told, *(f"It gets worse: {one}." for one in upgrade.worse)]
 
 
+def until_now(upgrade: Upgrade) -> str:
+    """What the servers of the earlier plan do not keep under the load; "" if nothing."""
+    if not upgrade.missed:
+        return ""
+    asked = counted(upgrade.request.concurrent_users, "user")
+    return f"The plan until now does not keep what is asked for: with {asked} at once {', and '.join(upgrade.missed)}"
+
+
 def print_upgrades(upgrades: Mapping[ServicePath, Upgrade], console: Console) -> None:
-    """A row for each service."""
+    """A row for each service. What moved for all of them, or for all of an environment, stands in a line of its own."""
+    shared = moved_alike(upgrades)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("service", *COLUMNS, "what moved"):
+    for name in ("service", *COLUMNS, "what else moved" if shared else "what moved"):
         table.add_column(name, overflow="fold")
     for path, upgrade in upgrades.items():
-        cells = [path.name, *(text or "-" for text in differences(upgrade).values())]
-        table.add_row(*(Text(terminal(cell)) for cell in (*cells, ", ".join(upgrade.moved))))
+        alike = {*shared.get("", ()), *shared.get(path.environment, ())}
+        own = ", ".join(item for item in upgrade.moved if item not in alike)
+        cells = (path.name, *differences(upgrade).values(), own)
+        table.add_row(*(Text(terminal(cell or "-")) for cell in cells))
     console.print(table)
+    for environment, items in shared.items():
+        line = f"Moved for all of {environment or 'them'}: {', '.join(items)}"
+        console.print(Text(terminal(line, 1000)))
+
+
+def moved_alike(upgrades: Mapping[ServicePath, Upgrade]) -> dict[str, tuple[str, ...]]:
+    """What moved for each of several services, under "", and what more moved for each of an environment's, under its
+    name: the settings of an environment are no news of each of its services."""
+    groups = {"": list(upgrades.values())}
+    for path, upgrade in upgrades.items():
+        groups.setdefault(path.environment, []).append(upgrade)
+    shared: dict[str, tuple[str, ...]] = {}
+    for name, group in groups.items():
+        if len(group) < 2:
+            continue
+        common = set.intersection(*(set(one.moved) for one in group)) - set(shared.get("", ()))
+        if common:
+            shared[name] = tuple(item for item in group[0].moved if item in common)
+    return shared
 
 
 def as_mapping(upgrade: Upgrade) -> dict[str, Any]:
@@ -59,6 +91,7 @@ def as_mapping(upgrade: Upgrade) -> dict[str, Any]:
     return {
         "moved": list(upgrade.moved),
         "worse": list(upgrade.worse),
+        "missed_until_now": list(upgrade.missed),
         "differences": differences(upgrade),
         "restarts_pods": not upgrade.same_pods,
         **{
@@ -79,7 +112,7 @@ def _memory(made: Plan) -> str:
 
 
 def _speed(made: Plan) -> str:
-    return phrases.speed(made.speed) or "not known"
+    return phrases.speed(made) or "not known"
 
 
 def _money(made: Plan) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.validation import suggest
 from neuroscale.core.yaml_io import Document
-from neuroscale.request.service_request import OVERRIDE_FIELDS, KnownNames, Request, request_in
+from neuroscale.request.service_request import OVERRIDE_FIELDS, KnownNames, Request, fault_of, request_in
 
 OVERRIDES = "overrides."
 IDENTITY = ("service", "team", "environment")
@@ -86,9 +87,22 @@ def changed(request: Request, changes: FieldChanges, known: KnownNames) -> Reque
     values["overrides"] = list(overrides.values())
     names = list(overrides)
     try:
-        return request_in(Document(values), COMMAND_LINE, known)
+        request = request_in(Document(values), COMMAND_LINE, known)
     except InputError as error:
         raise InputError([replace(problem, field=_named(problem.field, names)) for problem in error.problems]) from None
+    if faults := list(_faults(request, changes, known)):
+        raise InputError(faults)
+    return request
+
+
+def _faults(request: Request, changes: FieldChanges, known: KnownNames) -> Iterator[Problem]:
+    """What the gate will refuse of the overrides that are set."""
+    today = datetime.now(UTC).date()
+    for override in request.overrides:
+        fault = fault_of(override.reason, override.expires, today, known.longest_days)
+        if fault is not None and override.field in changes.overrides:
+            option = "--reason" if fault.field == "reason" else "--until"
+            yield Problem(COMMAND_LINE, f"{OVERRIDES}{override.field}", f"{fault.message} ({option})", fault.fix)
 
 
 def _override(name: str, value: Any, there: Mapping[str, Any] | None, changes: FieldChanges) -> dict[str, Any]:

@@ -141,7 +141,8 @@ def _is_none(value: object) -> bool:
 
 
 class Request(Frozen):
-    """The answers of the form. Lengths are in tokens, the time to first token in seconds at p95.
+    """The answers of the form. Lengths are in tokens, the time to first token is in seconds at p95 while all users ask,
+    and so are the tokens per second of each user (None: the settings of the environment say them).
 
     A typical length is the length of most requests at the busiest time (None: neither the form nor the service's files
     give it).
@@ -158,6 +159,7 @@ class Request(Frozen):
     typical_prompt_tokens: Annotated[int | None, Field(ge=1, le=1_048_576, exclude_if=_is_none)] = None
     typical_answer_tokens: Annotated[int | None, Field(ge=1, le=131_072, exclude_if=_is_none)] = None
     p95_ttft_seconds: Annotated[float, Field(ge=0.01, le=120)]
+    tokens_per_second_per_user: Annotated[float | None, Field(ge=0.1, le=1000, exclude_if=_is_none)] = None
     availability: Availability
     overrides: tuple[Override, ...] = ()
 
@@ -223,6 +225,7 @@ _FIXES = {
     "typical_prompt_tokens": "Write a whole number of tokens from 1 to the longest prompt's, or leave it out.",
     "typical_answer_tokens": "Write a whole number of tokens from 1 to the longest answer's, or leave it out.",
     "p95_ttft_seconds": "Write seconds from 0.01 to 120, such as 2 or 0.5.",
+    "tokens_per_second_per_user": "Write tokens per second from 0.1 to 1000, such as 10, or leave it out.",
     "availability": "Write standard or high.",
     "reason": "Write why the exception is needed, in 1 to 500 characters.",
     "expires": 'Write the last day as a quoted date, such as "2027-01-31".',
@@ -231,17 +234,19 @@ _FIXES = {
 
 @dataclass(frozen=True)
 class KnownNames:
-    """The names that a request may use."""
+    """The names that a request may use, and how many days ahead its overrides may end."""
 
     models: Collection[str]
     teams: Collection[str]
     environments: Collection[str]
     accelerators: Collection[str]
+    longest_days: int
 
     @classmethod
     def of(cls, catalog: Catalog, settings: Settings) -> KnownNames:
         """The names of a repository's catalog and settings."""
-        return cls(catalog.models, catalog.teams, settings.environments, catalog.accelerators)
+        days = settings.exceptions.longest_days
+        return cls(catalog.models, catalog.teams, settings.environments, catalog.accelerators, days)
 
     def problems(self, values: Mapping[str, Any], where: str) -> list[Problem]:
         """The problems of unknown names in a request's values. Values that are not text are left to the reader."""

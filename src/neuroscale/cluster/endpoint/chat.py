@@ -65,8 +65,8 @@ class Completion:
 
     `prompt_tokens` and `completion_tokens`: as the server counts them. `ttft_seconds`: from sending the request to the
     first part with text or a tool call (None: not streamed, or none came). `seconds`: until the end of the answer.
-    `tokens_per_second`: of decoding, tokens after the first part by the time they took (None: not streamed, or fewer
-    than two tokens). `finish_reason`: `stop`, `length`, ... `reasoning`: the model's reasoning before its answer.
+    `tokens_per_second`: of decoding, tokens after the first part by the time they took (None: not streamed, or all
+    came in one part). `finish_reason`: `stop`, `length`, ... `reasoning`: the model's reasoning before its answer.
     `tool_calls`: the names of the functions that the answer calls; such an answer may have no text.
     """
 
@@ -83,10 +83,12 @@ class Completion:
 
 @dataclass(frozen=True)
 class Model:
-    """A model that the server lists. `max_model_len`: tokens of prompt and answer together (None: not reported)."""
+    """A model that the server lists. `max_model_len`: tokens of prompt and answer together (None: not reported).
+    `root`: what the server was started with, a folder or a repository of the Hub ("": not reported)."""
 
     id: str
     max_model_len: int | None = None
+    root: str = ""
 
 
 OnPart = Callable[[Part], None]
@@ -127,7 +129,7 @@ def models(endpoint: Endpoint) -> tuple[Model, ...]:
     rows = found.get("data") if isinstance(found, dict) else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) and isinstance(row.get("id"), str) for row in rows):
         raise EndpointError(f"{endpoint.url}/v1/models does not list models.", 200)
-    return tuple(Model(row["id"], _count(row, "max_model_len")) for row in rows)
+    return tuple(Model(row["id"], _count(row, "max_model_len"), _text(row, "root")) for row in rows)
 
 
 def get_json(endpoint: Endpoint, path: str) -> Any:

@@ -29,11 +29,17 @@ ITL: Final = "vllm:inter_token_latency_seconds"
 QUEUE: Final = "vllm:request_queue_time_seconds"
 PROMPT_TOKENS: Final = "vllm:prompt_tokens_total"
 GENERATION_TOKENS: Final = "vllm:generation_tokens_total"
+PREFILL: Final = "vllm:request_prefill_time_seconds"
+DECODE: Final = "vllm:request_decode_time_seconds"
+PREEMPTIONS: Final = "vllm:num_preemptions_total"
+PREFIX_QUERIES: Final = "vllm:prefix_cache_queries_total"
+PREFIX_HITS: Final = "vllm:prefix_cache_hits_total"
+CACHE_CONFIG: Final = "vllm:cache_config_info"
 
 NAMES: Final = (*(RUNNING, WAITING, KV_CACHE), *(TTFT, END_TO_END, ITL, QUEUE), *(PROMPT_TOKENS, GENERATION_TOKENS))
 """The metrics that autoscaling, alerts and charts use; a histogram by its name without `_bucket`."""
 
-_HISTOGRAMS: Final = (TTFT, END_TO_END, ITL, QUEUE)
+_HISTOGRAMS: Final = (TTFT, END_TO_END, ITL, QUEUE, PREFILL, DECODE)
 _Samples = dict[str, list[tuple[Mapping[str, str], float]]]
 
 
@@ -84,7 +90,11 @@ class Snapshot:
     """One look at `/metrics`. None: the server has no such metric (see `missing`), or its value is not finite.
 
     `running` and `waiting`: requests. `kv_cache_usage`: the filled share of the KV cache, 0..1. `prompt_tokens` and
-    `generation_tokens`: since the server's start. `at`: the time of the reading, by `time.monotonic`.
+    `generation_tokens`: since the server's start. `prefix_queries`: tokens of prompts that its prefix cache was asked
+    for, and `prefix_hits`: those that it had, since the start. `cache_tokens`: the tokens that its KV cache holds.
+    `prefix_caching`: whether it keeps prefixes. `prefill` and `decode`: a request's time up to its first token and from
+    there, without the queue. `preemptions`: requests that lost their place in the cache, since the start. `at`: the
+    time of the reading, by `time.monotonic`.
     """
 
     running: float | None = None
@@ -96,6 +106,13 @@ class Snapshot:
     queue: Histogram | None = None
     prompt_tokens: float | None = None
     generation_tokens: float | None = None
+    prefix_queries: float | None = None
+    prefix_hits: float | None = None
+    cache_tokens: int | None = None
+    prefix_caching: bool | None = None
+    prefill: Histogram | None = None
+    decode: Histogram | None = None
+    preemptions: float | None = None
     names: frozenset[str] = frozenset()
     at: float = 0.0
 
@@ -129,6 +146,13 @@ def parse(text: str, at: float = 0.0) -> Snapshot:
         queue=histograms[QUEUE],
         prompt_tokens=_sum(PROMPT_TOKENS, samples),
         generation_tokens=_sum(GENERATION_TOKENS, samples),
+        prefix_queries=_sum(PREFIX_QUERIES, samples),
+        prefix_hits=_sum(PREFIX_HITS, samples),
+        cache_tokens=_cache_tokens(samples),
+        prefix_caching=_prefix_caching(samples),
+        prefill=histograms[PREFILL],
+        decode=histograms[DECODE],
+        preemptions=_sum(PREEMPTIONS, samples),
         names=frozenset(names),
         at=at,
     )
@@ -142,6 +166,17 @@ def _of_all(name: str, samples: _Samples, join: Callable[[list[float]], float]) 
     """The values of all engines, joined; None without a value, or if one of them is not finite."""
     values = [value for _, value in samples.get(name, ())]
     return join(values) if values and all(map(math.isfinite, values)) else None
+
+
+def _cache_tokens(samples: _Samples) -> int | None:
+    """The tokens that the KV caches of all engines hold, as vLLM itself counts them for layers of several kinds."""
+    told = [labels.get("kv_cache_size_tokens", "") for labels, _ in samples.get(CACHE_CONFIG, ())]
+    return sum(map(int, told)) if told and all(each.isdecimal() for each in told) else None
+
+
+def _prefix_caching(samples: _Samples) -> bool | None:
+    told = {labels.get("enable_prefix_caching") for labels, _ in samples.get(CACHE_CONFIG, ())}
+    return told != {"False"} if told and told <= {"True", "False"} else None
 
 
 def _histogram(name: str, samples: _Samples) -> Histogram | None:

@@ -235,6 +235,8 @@ def _about(told: Told, *, only_failed: bool = False) -> list[str]:
                 f"**The old version still answers**: {counted(old, 'check')} marked {_OLD} passed, but not against the "
                 f"new version alone, which {state}."
             )
+        if one.measured and not only_failed:
+            parts.append(prose(one.measured))
         if one.url and not only_failed:
             parts.append(f"URL: {code(one.url)}")
         if one.outcome == "passed" and one.name in told.curl:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from neuroscale.bench.result import RESULT, short_text
 from neuroscale.core.errors import InputError
 from neuroscale.core.files import read_bounded
 from neuroscale.core.units import MIB
@@ -16,6 +17,8 @@ from neuroscale.smoke.results import Report, Result, from_record
 
 SMOKE, STATUS = "smoke.json", "status.json"
 """The files of an environment, in a folder of its name: the output of `smoke --json` and `status --json`."""
+BENCH = "bench"
+"""The folder beside them that holds what `bench-merged` measured, in a folder of each service's name."""
 LARGEST_BYTES = 16 * MIB
 
 Outcome = Literal["passed", "failed", "environment", "waiting", "untrusted", "uncovered"]
@@ -32,7 +35,8 @@ _SETTLED = ("ready", "failed")
 class ServiceEvidence:
     """One service: the outcome of its tests, and the reason if `checks` does not hold it.
 
-    `url` is "" if it has none, `model` the name that requests use ("": unknown).
+    `url` is "" if it has none, `model` the name that requests use ("": unknown). `measured`: what a short benchmark of
+    it says ("": none was run); it never changes the outcome.
     """
 
     path: ServicePath
@@ -41,6 +45,7 @@ class ServiceEvidence:
     checks: tuple[Result, ...] = ()
     url: str = ""
     model: str = ""
+    measured: str = ""
 
     @property
     def name(self) -> str:
@@ -127,10 +132,26 @@ def read_evidence(folder: Path, environment: str) -> Evidence:
     return Evidence(
         environment,
         report.revision,
-        tuple(_judged(report, environment, name, statuses.get(name), trusted=not problems) for name in names),
+        tuple(
+            replace(
+                _judged(report, environment, name, statuses.get(name), trusted=not problems),
+                measured=_measured(folder / environment / BENCH / name / RESULT),
+            )
+            for name in names
+        ),
         shared,
         tuple(problems),
     )
+
+
+def _measured(path: Path) -> str:
+    """What a short benchmark of a service says; "" where none was run."""
+    if not path.exists():
+        return ""
+    try:
+        return short_text(_json(path))
+    except (_UnreadableError, KeyError, IndexError, TypeError, ValueError):
+        return "The short benchmark left no result that can be read."
 
 
 def _judged(report: Report, environment: str, name: str, status: _Status | None, *, trusted: bool) -> ServiceEvidence:

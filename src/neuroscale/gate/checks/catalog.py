@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from neuroscale.catalog import load_catalog
+from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.catalog.budgets import check_budgets, load_budgets
+from neuroscale.catalog.new_entry import entry_path
 from neuroscale.catalog.settings import check_settings
 from neuroscale.core.errors import InputError, UntrustedError
+from neuroscale.core.yaml_io import decode, read_mapping
 from neuroscale.gate.check import GateCheck, LeftOut, Run
-from neuroscale.gate.evaluation import Evaluation, problem_findings
+from neuroscale.gate.evaluation import Evaluation, file_finding, problem_findings
 from neuroscale.gate.merged_change import touches_rendering
 from neuroscale.gate.platform_sources import PlatformSources
-from neuroscale.gate.verdict import Finding
+from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.accelerators import doubles
+from neuroscale.planning.measured import remarks_on
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder.form import check_form
 from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.repo.layout import CATALOG
-from neuroscale.repo.snapshot import MemorySnapshot
+from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
 
 GATE = "catalog"
+_DOUBTED = "Compare it with the raw report or log that it names by its digest; measure again, or remove it."
 
 
 class CatalogCheck(GateCheck):
@@ -33,6 +37,9 @@ class CatalogCheck(GateCheck):
 
     def evaluate(self, run: Run) -> Evaluation:
         findings, self.value = load_platform(run.after)
+        if self.value is not None:
+            changed = None if run.change is None else frozenset(run.change.paths)
+            findings += measurement_notices(self.value.catalog, run.after.snapshot, changed)
         return Evaluation(tuple(findings), 3, 3, "parts", 1, _tripwire())
 
 
@@ -62,6 +69,23 @@ def load_platform(files: PlatformSources) -> tuple[list[Finding], PlanningInputs
     except InputError as error:
         problems = [*error.problems, *problems]
     return problem_findings(GATE, "disagreement", problems), platform
+
+
+def measurement_notices(catalog: Catalog, snapshot: Snapshot, changed: frozenset[str] | None) -> list[Finding]:
+    """What a reviewer of the measurements in the `changed` files (None: in all) must know: which ones are doubted, and
+    which ones nothing can be compared with."""
+    notices = []
+    for model in catalog.models.values():
+        path = entry_path(model.name)
+        if not model.measurements or (changed is not None and path not in changed):
+            continue
+        document = read_mapping(decode(snapshot.read(path) or b"", path), path)
+        for place, sentence in remarks_on(model, catalog.accelerators):
+            line = document.line("measurements", place)
+            notices.append(
+                file_finding(GATE, "doubted-measurement", path, sentence, _DOUBTED, line, severity=Severity.NOTICE)
+            )
+    return notices
 
 
 def _tripwire() -> int:

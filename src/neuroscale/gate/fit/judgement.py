@@ -43,9 +43,8 @@ from neuroscale.gate.fit.volumes import (
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.pod_resources import CACHE_SPACE, cache_space, hidden_cache_space, memory_limit
 from neuroscale.manifests.serving_runtimes import SERVING
-from neuroscale.planning.fit import Fit, fit, uncounted
+from neuroscale.planning.fit import Fit, uncounted
 from neuroscale.planning.fit.messages import more_room
-from neuroscale.planning.startup import startup
 from neuroscale.vllm.accelerator_rules import Fault, pod_ranks, reaches_all_pods
 from neuroscale.vllm.arguments import Parsed, ProblemKind, parse_arguments
 from neuroscale.vllm.command import ServeCommand
@@ -265,7 +264,7 @@ class _Judgement:
 
     def _memory(self, model: KnownModel, place: KnownPlace, faults: Sequence[Fault], unread: bool) -> Fit:
         arguments = with_variables(self._arguments(place).in_range(), self.command.environment)
-        result = fit(model.facts, place.device, arguments, version=self.parsed.asked or self.parsed.version)
+        result = model.fit_on(place.device, arguments, self.parsed.asked or self.parsed.version)
         self.fitted = not result.unjudged
         missing = uncounted(model.facts, arguments)
         size = self._place_of("max_model_len", "gpu_memory_utilization", "model")
@@ -300,9 +299,9 @@ class _Judgement:
     def _times(self, model: KnownModel, place: KnownPlace, result: Fit) -> None:
         server, known = self.server, self._known
         runtime = known.runtime(server, place.device.family)
-        eager, sequences = self.parsed.arguments.enforce_eager, result.resolved.max_num_seqs
+        sequences = result.resolved.max_num_seqs
         starts = [
-            startup(model.entry, runtime, environment, sequences=sequences, eager=eager)
+            model.startup_in(environment, runtime, place.device, self.parsed, sequences)
             for environment in known.environments(self.environment)
             if runtime is not None
         ]

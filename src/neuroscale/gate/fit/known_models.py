@@ -17,10 +17,14 @@ from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.manifests.accelerators import check_memory_label, find_accelerator, named_cards
 from neuroscale.manifests.pod_resources import usable_memory
 from neuroscale.models.facts import ModelFacts
-from neuroscale.planning.fit import Around, Choice, Device, Fit, choices, device, draft_method, with_draft
+from neuroscale.planning.fit import Around, Choice, Device, Fit, choices, device, draft_method, fit, with_draft
+from neuroscale.planning.measured import as_measured, measured_seconds
+from neuroscale.planning.plan import Startup
 from neuroscale.planning.replica_memory import served_facts
+from neuroscale.planning.startup import startup
 from neuroscale.planning.vllm_flags import MOUNTED_MODEL
 from neuroscale.vllm.accelerator_rules import Place
+from neuroscale.vllm.arguments import Parsed
 from neuroscale.vllm.engine_arguments import EngineArguments
 from neuroscale.vllm.images import image_name, image_repository, image_version, tag_version
 
@@ -52,6 +56,18 @@ class KnownModel:
     entry: ModelEntry
     facts: ModelFacts
     added: bool = False  # the change itself brings its entry, or that of its draft
+
+    def startup_in(
+        self, environment: Environment, runtime: RuntimeEntry, where: Device, parsed: Parsed, sequences: int
+    ) -> Startup:
+        """The seconds of a start in an environment, with what the catalog measured of such a server."""
+        measured = measured_seconds(self.entry, where, parsed.arguments, parsed.asked or parsed.version)
+        eager = parsed.arguments.enforce_eager
+        return startup(self.entry, runtime, environment, sequences=sequences, eager=eager, measured=measured)
+
+    def fit_on(self, where: Device, arguments: EngineArguments, version: str) -> Fit:
+        """The fit, with what the catalog measured of such a server. Raises ValueError for a wrong version."""
+        return fit(*as_measured(self.entry, self.facts, where, arguments, version), arguments, version=version)
 
 
 @dataclass(frozen=True)

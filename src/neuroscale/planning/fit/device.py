@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from neuroscale.catalog import Accelerator
+from neuroscale.catalog import Accelerator, Figure
 from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
 from neuroscale.vllm.engine_arguments import EngineArguments
@@ -66,11 +66,19 @@ class Device:
     memory_gib: float | None
     bandwidth_gb_s: float | None = None  # of its memory, in 10^9 bytes a second (None: nobody published it)
     pcie_gb_s: float | None = None  # to the host, in the same unit
+    interconnect_gb_s: float | None = None  # to the others of a pod, one direction (None: over PCIe)
+    # Dense peaks in 10^12 operations a second (None: unknown, or for 8 and 4 bits: it does not compute in them).
+    bf16_tflops: float | None = None
+    fp8_tflops: float | None = None
+    int8_tflops: float | None = None
+    fp4_tflops: float | None = None
     counts: tuple[int, ...] = ()  # how many of these accelerators one pod may hold (empty: any number)
     kv_cache_dtypes: tuple[str, ...] = ("auto", "fp8")
     # Memory that other programs hold when vLLM starts, beside the driver's own context (None: nothing, or the common
     # part if the accelerator shares the host's memory).
     used_gib: float | None = None
+    # What a measured start of the model took beside its weights, more than `overhead` estimates.
+    beside_gib: float = 0.0
 
     @cached_property
     def shared(self) -> bool:
@@ -136,6 +144,10 @@ class Device:
 
 def device(accelerator: Accelerator) -> Device:
     """The device of an accelerator of the catalog."""
+
+    def value(figure: Figure | None) -> float | None:
+        return figure.value if figure else None
+
     return Device(
         name=accelerator.name,
         title=accelerator.title,
@@ -143,7 +155,12 @@ def device(accelerator: Accelerator) -> Device:
         memory_gib=accelerator.memory_gib.value,
         bandwidth_gb_s=accelerator.bandwidth_gb_s.value,
         pcie_gb_s=accelerator.pcie_gb_s.value,
+        interconnect_gb_s=value(accelerator.interconnect_gb_s),
+        bf16_tflops=accelerator.bf16_tflops.value,
+        fp8_tflops=value(accelerator.fp8_tflops),
+        int8_tflops=value(accelerator.int8_tflops),
+        fp4_tflops=value(accelerator.fp4_tflops),
         counts=accelerator.counts,
-        used_gib=accelerator.used_gib.value if accelerator.used_gib else None,
+        used_gib=value(accelerator.used_gib),
         kv_cache_dtypes=accelerator.kv_cache_dtypes,
     )

@@ -150,6 +150,8 @@ def overhead(
     ranks = arguments.tensor_parallel_size * (arguments.data_parallel_size if facts.experts else 1)
     if ranks > 1:
         counted["communication"] = round(_links(device, ranks, does) * GIB)
+    if device.beside_gib:
+        counted["measured beside these"] = round(device.beside_gib * GIB)
     later: dict[str, int] = {}
     if resolved.graphs:
         (counted if _counts_graphs(facts, device, arguments, does) else later)["graphs"] = graphs(

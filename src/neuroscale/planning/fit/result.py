@@ -96,3 +96,18 @@ class Fit:
             return 0.0
         blocks = self.pool.num_blocks(int(self.available_gib * GIB))
         return blocks / self.pool.blocks_per_request(length, self.resolved.in_flight_tokens)
+
+    def held(self, length: int, most: int = 4096) -> int:
+        """How many requests of `length` tokens, up to `most`, the cache holds while they share the tokens in flight,
+        as `Pool.held_bytes` counts them: more than `at_once` for layers with windows; 0 for a refusal."""
+        if self.verdict == "refused" or self.pool is None or length < 1:
+            return 0
+        available, in_flight = int(self.available_gib * GIB), self.resolved.in_flight_tokens
+        fewest, highest = 0, most
+        while fewest < highest:
+            middle = (fewest + highest + 1) // 2
+            if self.pool.held_bytes(middle, length, in_flight) <= available:
+                fewest = middle
+            else:
+                highest = middle - 1
+        return fewest

@@ -17,10 +17,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from neuroscale.catalog.entries import Label, Source
 from neuroscale.catalog.settings import Settings
 from neuroscale.core.errors import InputError
-from neuroscale.core.frozen import Frozen
+from neuroscale.core.frozen import Frozen, Label, Source
 from neuroscale.core.validation import parse
 from neuroscale.core.yaml_io import dump, read_mapping
 from neuroscale.rendering.platform.filling import Verbatim, filled

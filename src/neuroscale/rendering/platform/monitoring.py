@@ -59,6 +59,7 @@ RELABELINGS: Final[tuple[dict[str, Any], ...]] = (
 
 _RULE = {"record": {"record", "expr", "labels"}, "alert": {"alert", "expr", "for", "labels", "annotations"}}
 _RECORD = re.compile(r"[a-z_]+:[a-z0-9_]+:[a-z0-9_]+")
+_COMMAND = re.compile(r"(`neuroscale (?:explain|metrics|status) )(?=\{\{)")
 _ALERT = re.compile(r"NeuroScale[A-Za-z]+")
 
 
@@ -89,9 +90,30 @@ def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str
             job=JOB,
             namespace=namespace,
             sources=Verbatim(" and ".join(RULES)),
-            groups=_below(groups, 4),
+            groups=_below(_of_environment(groups, name), 4),
         )
     return files
+
+
+def _of_environment(groups: list[dict[str, Any]], environment: str) -> list[dict[str, Any]]:
+    """The groups, with the environment in the commands that annotations name: a service's name alone may be that of
+    several environments."""
+
+    def told(text: str) -> str:
+        return _COMMAND.sub(lambda found: f"{found[1]}{environment}/", text)
+
+    return [
+        {
+            **group,
+            "rules": [
+                {**rule, "annotations": {key: told(text) for key, text in rule["annotations"].items()}}
+                if "annotations" in rule
+                else rule
+                for rule in group["rules"]
+            ],
+        }
+        for group in groups
+    ]
 
 
 def by_operator(environment: Environment) -> bool:

@@ -41,15 +41,14 @@ def run(template: Template, parameters: Mapping[str, Any], planned: Mapping[str,
     workspace: dict[str, str] = {}
     pull_request: RenderedPullRequest | None = None
     for step in template.steps:
-        given: dict[str, Any] = expressions.evaluate(dict(step.input), context, template.where, (*step.path, "input"))
-        output: Mapping[str, Any] = {}
+        context["steps"][step.id] = {"output": {"body": planned} if step.action == REQUEST else {}}
         if step.action == REQUEST:
-            output = {"body": planned}
-        elif step.action == FETCH:
+            continue
+        given: dict[str, Any] = expressions.evaluate(dict(step.input), context, template.where, (*step.path, "input"))
+        if step.action == FETCH:
             _fetch(template, step, given, workspace)
         else:
             pull_request = _pull_request(given, workspace)
-        context["steps"][step.id] = {"output": output}
     if pull_request is None:
         raise _no_pull_request(template)
     return pull_request

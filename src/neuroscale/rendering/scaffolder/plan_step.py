@@ -31,7 +31,8 @@ class RefusedPlanError(InputError):
 
     exit_status = ExitStatus.FINDINGS
 
-    def __init__(self, refused: Plan, where: str) -> None:
+    def __init__(self, request: Request, refused: Plan, where: str) -> None:
+        self.request = request
         self.plan = refused
         reason = " ".join(refused.reasons).rstrip(".") or "the planner gave no reason"
         super().__init__(
@@ -97,7 +98,7 @@ def answers_of(request: Request) -> dict[str, Any]:
 def body(request: Request, made: Plan, where: str = FORM) -> dict[str, Any]:
     """The answer for a request and its plan. Raises RefusedPlanError for a refused plan."""
     if made.verdict == "refused":
-        raise RefusedPlanError(made, where)
+        raise RefusedPlanError(request, made, where)
     return {
         "schema_version": SCHEMA_VERSION,
         "verdict": made.verdict,

@@ -12,21 +12,23 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from neuroscale.catalog import sha256
 from neuroscale.core.errors import InputError, Problem
-from neuroscale.core.yaml_io import Document, Path, dotted, read_mapping
+from neuroscale.core.yaml_io import Document, Path, dotted, read_mapping, sha256_of
 from neuroscale.rendering.scaffolder import expressions, unchanged_structure
 from neuroscale.rendering.scaffolder.lint import lint, lint_name
 from neuroscale.rendering.scaffolder.template_engine import Whitespace
 from neuroscale.repo.layout import TEMPLATE
 from neuroscale.repo.snapshot import Snapshot, Texts
-from neuroscale.request.service_request import Request
 
 PLAN_ROUTE = "/api/v1/plan"
 """The planner's path on its own server."""
 
 PLAN_PATH = f"proxy/neuroscale{PLAN_ROUTE}"
 """The same path through Backstage's proxy, under the endpoint `/neuroscale` of its configuration."""
+
+PLAN_QUESTION = f"{PLAN_PATH}?answers=${{{{ parameters | dump | urlencode }}}}"
+"""What the planning step asks: all answers of the form, as they are, so that what is rendered belongs to the request
+that the planner planned. Backstage's dry run sends no request but GET."""
 
 REQUEST = "http:backstage:request"
 FETCH = "fetch:template"
@@ -47,9 +49,7 @@ class Action:
 
 
 ACTIONS = {
-    REQUEST: Action(
-        required=frozenset({"path", "method", "headers", "body"}), optional=frozenset(), outputs=frozenset({"body"})
-    ),
+    REQUEST: Action(required=frozenset({"path", "method"}), optional=frozenset(), outputs=frozenset({"body"})),
     FETCH: Action(
         required=frozenset({"url", "targetPath", "values"}),
         optional=frozenset({"trimBlocks", "lstripBlocks"}),
@@ -105,7 +105,7 @@ class Template:
     @cached_property
     def digest(self) -> str:
         """`sha256:` and 64 hexadecimal digits over every file."""
-        return sha256(dict(self.files))
+        return sha256_of(dict(self.files))
 
     @property
     def where(self) -> str:
@@ -260,7 +260,8 @@ class _Definition:
         for name in sorted(ACTIONS[action].required - given.keys()):
             self.refuse((*path, "input"), f"lacks {name}", f"Add `{name}:`.")
         if len(self.problems) == before:
-            self._references(given, (*path, "input"))
+            if action != REQUEST:  # its inputs are fixed texts
+                self._references(given, (*path, "input"))
             self._inputs(action, given, (*path, "input"))
         step_name = f"steps.{step_id}.output"
         if any(name.startswith(f"{step_name}.") for name in self.known):
@@ -274,16 +275,8 @@ class _Definition:
                 self.refuse((*path, name), f"is not {what}", f"Write {what}.")
 
         if action == REQUEST:
-            expect("path", given["path"] == PLAN_PATH, PLAN_PATH)
-            expect("method", given["method"] == "POST", "POST")
-            # Without this header Backstage does not encode the body.
-            expect(
-                "headers",
-                given["headers"] == {"content-type": "application/json"},
-                "`content-type: application/json` alone",
-            )
-            expect("body", isinstance(given["body"], dict), "a mapping of the form's answers")
-            self._sends_the_answers(given["body"], (*path, "body"))
+            expect("path", given["path"] == PLAN_QUESTION, PLAN_QUESTION)
+            expect("method", given["method"] == "GET", "GET")
         elif action == FETCH:
             for name in ("trimBlocks", "lstripBlocks"):
                 expect(name, isinstance(given.get(name, False), bool), "true or false")
@@ -305,17 +298,6 @@ class _Definition:
             for name in sorted(ACTIONS[action].inputs & given.keys()):
                 kind = bool if name in ("update", "createWhenEmpty") else str
                 expect(name, isinstance(given[name], kind), "true or false" if kind is bool else "text")
-
-    def _sends_the_answers(self, body: Any, path: Path) -> None:
-        """The planner must get the answers as they are: what is rendered belongs to the request that it planned."""
-        wanted = {
-            name: f"${{{{ parameters.{name} }}}}" for name in Request.model_fields if f"parameters.{name}" in self.known
-        }
-        sent = body if isinstance(body, dict) else {}
-        if wrong := [name for name in sorted(sent.keys() | wanted) if sent.get(name) != wanted.get(name)]:
-            told = f"sends the planner other answers than the form's: {', '.join(wrong)}"
-            write = wanted.get(wrong[0])
-            self.refuse(path, told, f"Write `{wrong[0]}: {write}`." if write else f"Remove {wrong[0]}.")
 
     def _references(self, value: Any, path: Path) -> None:
         for place, text in expressions.strings(value, path):

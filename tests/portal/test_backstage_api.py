@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -16,11 +17,15 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from examples import examples
-from neuroscale.cli import serve
 from neuroscale.cli.app import app
 from neuroscale.cli.serve import serve_plans
 from neuroscale.core.errors import InputError
 from neuroscale.planning.planner import plan
+from neuroscale.portal import api
+from neuroscale.portal.app import create_app
+from neuroscale.portal.exposure import LARGEST_BODY
+from neuroscale.portal.pending_changes import PendingChanges
+from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder import plan_step
 from neuroscale.rendering.scaffolder.form import expected_enums
 from neuroscale.rendering.scaffolder.template import PLAN_PATH, PLAN_ROUTE, REQUEST
@@ -28,15 +33,18 @@ from neuroscale.rendering.service_folder import render
 from neuroscale.request.service_request import load_request
 from plan_factory import ANSWERS
 from platform_repository import CATALOG, SETTINGS, TEMPLATE
+from portal_lab import ADDRESS, EXPOSURE, NoCluster
 
 ROOT = Path(__file__).resolve().parents[2]
-APP = serve.create_app(CATALOG, SETTINGS, TEMPLATE)
+APP = create_app(PendingChanges(ROOT, "", PlanningInputs(CATALOG, SETTINGS, TEMPLATE)), NoCluster(), EXPOSURE)
 
 
-def call(method: str, path: str, content: Any = None, content_type: str = "application/json") -> httpx.Response:
+def call(
+    method: str, path: str, content: Any = None, content_type: str = "application/json", app: Any = APP
+) -> httpx.Response:
     async def send() -> httpx.Response:
-        transport = httpx.ASGITransport(APP, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://planner") as client:
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url=ADDRESS) as client:
             return await client.request(method, path, content=content, headers={"content-type": content_type})
 
     return asyncio.run(send())
@@ -74,6 +82,15 @@ def test_the_answers_become_a_plan_and_the_values_of_the_skeleton() -> None:
     assert "`google/gemma-4-26B-A4B-it-qat-w4a16-ct`" in body["summary"]
 
 
+def test_a_dry_run_asks_by_get_and_gets_the_same_answer() -> None:
+    asked = call("GET", f"{PLAN_ROUTE}?{urlencode({'answers': json.dumps(ANSWERS)})}")
+    assert (asked.status_code, asked.json()) == (200, ask(ANSWERS).json())
+    for question in ("", "?answers=", "?answers=%5B%5D", "?answers=%ff", '?answers={"service":"a","service":"b"}'):
+        refused = call("GET", f"{PLAN_ROUTE}{question}")
+        assert refused.status_code == 422
+        assert fields(refused)
+
+
 def test_the_values_are_those_that_the_command_line_renders_with() -> None:
     values = ask(ANSWERS).json()["values"]
     request = load_request(f"{values['request_yaml']}\n", "request.yaml")
@@ -85,7 +102,8 @@ def test_the_values_are_those_that_the_command_line_renders_with() -> None:
 
 def test_the_templates_planning_step_asks_this_server() -> None:
     (step,) = (step for step in TEMPLATE.steps if step.action == REQUEST)
-    assert step.input["path"] == PLAN_PATH == f"proxy/neuroscale{PLAN_ROUTE}"
+    assert step.input["path"].startswith(f"{PLAN_PATH}?answers=")
+    assert f"proxy/neuroscale{PLAN_ROUTE}" == PLAN_PATH
     assert PLAN_ROUTE == "/api/v1/plan"
 
 
@@ -149,26 +167,37 @@ def test_only_json_is_read(content_type: str) -> None:
     assert "not sent as JSON" in response.json()["message"]
 
 
-def test_a_large_body_is_refused_before_it_is_read_whole() -> None:
-    sent = 0
+@pytest.mark.parametrize("kibibytes", [65, 1000, 100_000])
+def test_a_large_body_is_refused_before_it_is_read_whole_and_read_on_within_bounds(kibibytes: int) -> None:
+    sent, refused_after = 0, 0
 
-    async def endless() -> AsyncIterator[bytes]:
+    async def body() -> AsyncIterator[bytes]:
         nonlocal sent
-        for _ in range(1000):
+        for _ in range(kibibytes):
             sent += 1024
             yield b" " * 1024
 
-    for content in (b" " * (serve.LARGEST_BODY + 1), endless()):
-        response = post(content)
-        assert response.status_code == 413
-        fields(response)
-    assert sent <= serve.LARGEST_BODY + 2048
-    padded = json.dumps(ANSWERS).encode().ljust(serve.LARGEST_BODY)
-    assert post(padded).status_code == 200
+    async def watched(scope: Any, receive: Any, send: Any) -> None:
+        async def seen(message: Any) -> None:
+            nonlocal refused_after
+            refused_after = refused_after or sent
+            await send(message)
+
+        await APP(scope, receive, seen)
+
+    response = call("POST", PLAN_ROUTE, body(), app=watched)
+    assert response.status_code == 413
+    fields(response)
+    assert refused_after <= LARGEST_BODY + 2048
+    assert sent <= 17 * 1024 * 1024
+
+
+def test_a_body_of_the_largest_size_is_read() -> None:
+    assert post(json.dumps(ANSWERS).encode().ljust(LARGEST_BODY)).status_code == 200
 
 
 def test_unknown_paths_and_methods_answer_in_the_same_shape() -> None:
-    for response, status in ((call("GET", "/nowhere"), 404), (call("GET", PLAN_ROUTE), 405)):
+    for response, status in ((call("GET", "/api/nowhere"), 404), (call("PUT", PLAN_ROUTE), 405)):
         assert response.status_code == status
         fields(response)
 
@@ -177,7 +206,7 @@ def test_a_fault_of_the_server_shows_nothing_of_its_inside(monkeypatch: pytest.M
     def broken(*_: Any) -> Any:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr(serve, "answer", broken)
+    monkeypatch.setattr(api, "answer", broken)
     response = ask(ANSWERS)
     assert response.status_code == 500
     fields(response)
@@ -203,7 +232,7 @@ def test_it_listens_on_this_machine_only_unless_told_otherwise(monkeypatch: pyte
     def listened(*given: Any) -> None:
         addresses.append(given[-1].getsockname()[0])
 
-    monkeypatch.setattr(serve, "serve", listened)
+    monkeypatch.setattr("neuroscale.portal.app.serve", listened)
     assert CliRunner().invoke(app, ["serve", "--port", "0", "--repository", str(ROOT)]).exit_code == 0
     assert addresses == ["127.0.0.1"]
 
@@ -213,7 +242,7 @@ def test_an_address_in_use_is_refused_in_words() -> None:
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(InputError, match=r"this program cannot listen at 127.0.0.1 port") as caught,
     ):
-        serve_plans("127.0.0.1", taken.getsockname()[1], ROOT)
+        serve_plans("127.0.0.1", taken.getsockname()[1], repository=ROOT)
     assert caught.value.exit_status == 2
 
 

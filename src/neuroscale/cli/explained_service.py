@@ -1,0 +1,264 @@
+"""Explains a service of a cluster: the logs and the state of its pod, beside the plan in this clone, and what the
+servers that answer count."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from neuroscale.cli.chosen_cluster import Service, Where, opened_service, services_asked
+from neuroscale.cli.explain import OVERRIDDEN, explain_lines
+from neuroscale.cli.fit import Question, answer
+from neuroscale.cli.open_repository import Repository
+from neuroscale.cli.options import say_progress
+from neuroscale.cli.planned_help import Planned, planned_with, promise_of, with_help
+from neuroscale.cluster.endpoint.access import PORT, pods_of
+from neuroscale.cluster.endpoint.pod_loads import read_loads
+from neuroscale.cluster.object_fields import condition, differences
+from neuroscale.cluster.pod_state import look, server_container
+from neuroscale.cluster.server_logs import server_lines
+from neuroscale.core.errors import InputError, NeuroscaleError
+from neuroscale.core.printable import first_of, one_line
+from neuroscale.core.validation import items, part
+from neuroscale.core.yaml_io import read_mapping
+from neuroscale.explain import LogLine
+from neuroscale.explain.server_facts import arguments_of, engine_words
+from neuroscale.explain.slow_service import judge_serving
+from neuroscale.kube.client import Cluster, Object
+from neuroscale.planning.plan import read_plan
+from neuroscale.rendering.service_folder import render
+from neuroscale.repo.layout import REQUEST_FILE, SERVICE_FILE, ServicePath
+from neuroscale.repo.services import find_service, services_of
+from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.report.cause_view import Explanation, Proposal
+from neuroscale.request.field_changes import read_changes
+from neuroscale.vllm.images import image_version
+
+_PLANNED = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+"""Arguments that planning derives from the number of accelerators, as it sees fit."""
+_LONGEST_NEXT = 1000  # characters of a next step in a comment
+_KIND = ("serving.kserve.io/v1beta1", "InferenceService")
+
+
+def explain_service(
+    service: str, environment: str, where: Where, given: Question, opened: Repository, seconds: float
+) -> Explanation:
+    """What the logs and the state of a service's pod say, and what its servers that answer count in so many seconds
+    (0: they are not read). Raises InputError for a name that no service has, and KubernetesError."""
+    with opened_service(service, environment, where, opened) as chosen:
+        cluster, found = chosen.cluster, chosen.service
+        pods = pods_of(cluster, found.namespace, found.name)
+        events = cluster.list("v1", "Event", found.namespace) if pods else ()
+        name, lines = server_lines(cluster, found.namespace, pods, events)
+        if not name:
+            told = f"{found.name!r} has no pod in the namespace {found.namespace}"
+            raise InputError.at("the command line", "SERVICE", told, f"See why: neuroscale status {found.name}")
+        pod = next(one for one in pods if part(one, "metadata").get("name") == name)
+        live = cluster.get(*_KIND, found.name, found.namespace) or {}
+        planned = planned_service(ServicePath(found.environment, found.name), opened)
+        asked = _question(pod, given, planned)
+        asks = _asks(planned, opened) if planned else lambda _: True
+        explained = explain_lines(lines, asked, opened.catalog, _named(found), asks)
+        explained = replace(explained, local=_is_local(found.environment, opened))
+        if explained.diagnosis.verdict == "healthy" and condition(pod, "Ready").get("status") != "True":
+            explained = replace(explained, unready=_unready(pod, events))
+        cause, other = explained.diagnosis.cause, _other_port(pod)
+        if cause is not None and cause.name == "probe_kill" and other:
+            told = f"{explained.diagnosis.sentence} But {other}: so it could not be answered."
+            explained = replace(explained, diagnosis=replace(explained.diagnosis, sentence=told))
+        if planned is not None and (explained.diagnosis.verdict != "healthy" or explained.unready):
+            explained = _restored(explained, asked, live, planned, opened)
+        return _with_serving(explained, cluster, found, pod, planned, opened, seconds) if seconds else explained
+
+
+def explain_log_of(
+    service: str, environment: str, lines: list[LogLine], given: Question, opened: Repository
+) -> Explanation:
+    """What a log of a service's server says, beside the service's plan in this clone. Raises InputError for a name that
+    no service of it has, and for one without a plan that can be read."""
+    question = services_asked(service, environment, opened)
+    named = f"{question.environment}/{question.name}" if question.environment else question.name
+    path = find_service(named, services_of(FolderSnapshot(opened.root)), opened.root)
+    planned = planned_service(path, opened)
+    if planned is None:
+        fix = "Name the model and the accelerator instead: --model, --accelerator."
+        raise InputError.at(path.folder, "", "has no request and plan that can be read", fix)
+    explained = explain_lines(
+        lines, _question({}, given, planned), opened.catalog, planned.name, _asks(planned, opened)
+    )
+    return replace(explained, local=_is_local(path.environment, opened))
+
+
+def told_of(service: str, where: Where, opened: Repository) -> tuple[str, str]:
+    """The cause of a service's end, and the next configuration with the command that asks for it, each as a sentence
+    for a comment; "" where it is not known, or may not be read."""
+    try:
+        explained = explain_service(service, "", where, Question("", None, None, "", "", None, None), opened, 0.0)
+    except NeuroscaleError:
+        return "", ""
+    cause = explained.diagnosis.cause
+    if cause is None and not explained.unready:
+        return "", ""
+    told = f"{cause.title} ({cause.name})" if cause else f"The server started, and {explained.unready}"
+    if cause is not None and cause.name == "probe_kill":  # its numbers say which probe, and why
+        told = f"{told}: {one_line(explained.diagnosis.sentence, _LONGEST_NEXT)}"
+    if explained.next is None:
+        return told, one_line(cause.follows, _LONGEST_NEXT) if cause else ""
+    following = f"next configuration, which fits by the plan: {explained.next.sentence}"
+    asks = explained.update or f"Its arguments: {shlex.join((*explained.next.changed,))}" * bool(explained.next.changed)
+    return told, one_line(f"{following} {asks}", _LONGEST_NEXT)
+
+
+def _with_serving(
+    explained: Explanation,
+    cluster: Cluster,
+    service: Service,
+    pod: Object,
+    planned: Planned | None,
+    opened: Repository,
+    seconds: float,
+) -> Explanation:
+    """The explanation with what the servers that answer count; as it is if none answers."""
+    say_progress(f"Reading its counters for {seconds:g} s")
+    loads, unread = read_loads(cluster, service.namespace, service.name, seconds)
+    if not loads and not unread:
+        return explained
+    promise = promise_of(planned, opened) if planned else None
+    offload = _arguments(pod).get("cpu_offload_gb")
+    if promise is not None and isinstance(offload, int | float) and offload > 0:
+        takes = explained.planned.seconds_per_step if explained.planned else None
+        promise = replace(promise, offload_gib=float(offload), offload_seconds=takes)
+    serving = judge_serving(loads, promise, unread)
+    return replace(
+        explained, serving=with_help(serving, planned, opened, explained.until, " --local" if explained.local else "")
+    )
+
+
+def planned_service(path: ServicePath, opened: Repository) -> Planned | None:
+    """The request and the plan of a service in this clone; None if it has none that can be read."""
+    try:
+        made = read_plan(FolderSnapshot(opened.root), path.folder)
+        request = opened.read_request(opened.root / path.folder / REQUEST_FILE) if made else None
+    except (OSError, InputError):
+        return None
+    return Planned(path.name, request, made) if request and made else None
+
+
+def _asks(planned: Planned, opened: Repository) -> Callable[[Proposal], bool]:
+    """Whether the service's request can ask for a configuration: its overrides give a plan that is not refused, and
+    that has all of the change."""
+
+    def asks(proposal: Proposal) -> bool:
+        if not proposal.overrides:
+            return False
+        until = (datetime.now(UTC).date() + OVERRIDDEN).isoformat()
+        try:
+            changes = read_changes(proposal.overrides, (), "explain: the next configuration", until)
+        except InputError:
+            return False
+        made = planned_with(planned, changes, opened)
+        if made is None or made.verdict == "refused":
+            return False
+        before, after = (arguments_of(words) for words in (planned.plan.vllm_args, made.vllm_args))
+        wanted, gone = arguments_of(proposal.changed), arguments_of(proposal.removed)
+        lacking = [name for name, value in wanted.items() if name not in _PLANNED and after.get(name) != value]
+        kept = [name for name in gone if name in before and name in after]
+        return not lacking and not kept
+
+    return asks
+
+
+def _question(pod: Object, given: Question, planned: Planned | None) -> Question:
+    """What is given, and where nothing is, the pod's own command and the plan in this clone. An empty pod is that of
+    the plan."""
+    model, accelerator, count = given.model, given.accelerator, given.count
+    variables = dict(planned.plan.environment_variables) if planned else {}
+    for one in items(server_container(pod), "env"):
+        if (name := str(one.get("name"))) in variables and "value" in one:
+            variables[name] = str(one["value"])
+    if planned is not None:
+        model = model or planned.plan.model
+        accelerator = accelerator or planned.plan.accelerator
+        count = count or planned.plan.accelerator_count
+    words, image = _words(server_container(pod)), str(server_container(pod).get("image") or "")
+    if not pod and planned is not None:
+        words, image = list(planned.plan.vllm_args), planned.plan.runtime.image
+    return replace(
+        given,
+        model=model,
+        accelerator=accelerator,
+        count=count,
+        vllm_args=given.vllm_args or engine_words(words),
+        vllm_version=given.vllm_version or image_version(image),
+        environment=tuple(f"{name}={value}" for name, value in variables.items()),
+    )
+
+
+def _unready(pod: Object, events: Sequence[Object]) -> str:
+    """Why a pod is not ready whose server started: another port than its probes ask, or what its state says."""
+    return _other_port(pod) or look(pod, datetime.now(UTC), tuple(events)).told or "its probe has not been answered"
+
+
+def _other_port(pod: Object) -> str:
+    """That the server listens on another port than a probe asks, as a clause; "" if it does not."""
+    server = server_container(pod)
+    listens = arguments_of(_words(server)).get("port", PORT)
+    named = {one.get("name"): one.get("containerPort") for one in items(server, "ports")}
+    for kind in ("startupProbe", "readinessProbe"):
+        port = part(server, kind, "httpGet").get("port", listens)
+        if named.get(port, port) != listens:
+            return f"the server listens on port {listens}, and its {kind} asks port {named.get(port, port)}"
+    return ""
+
+
+def _words(container: Mapping[str, Any]) -> list[str]:
+    return [str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ()))]
+
+
+def _arguments(pod: Object) -> dict[str, Any]:
+    return arguments_of(_words(server_container(pod)))
+
+
+def _restored(
+    explained: Explanation, asked: Question, live: Object, planned: Planned, opened: Repository
+) -> Explanation:
+    """The explanation with the plan as the next configuration, where the service is not what its plan renders and that
+    plan fits; else as it is."""
+    edited = _edited(live, planned, opened)
+    if not edited:
+        return explained
+    words = engine_words(planned.plan.vllm_args)
+    variables = tuple(f"{name}={value}" for name, value in planned.plan.environment_variables.items())
+    try:
+        fit = answer(replace(asked, vllm_args=words, environment=variables), opened.catalog)
+    except InputError:
+        return explained
+    if fit.verdict == "refused":
+        return explained
+    before, after = shlex.split(asked.vllm_args), shlex.split(words)
+    changed = tuple(word for word in after if word not in before)
+    removed = tuple(word for word in before if word not in after)
+    told = f"Serve it as its plan in this clone renders it: it differs in {edited}."
+    return replace(explained, next=Proposal(tuple(after), changed, removed, (), told, fit), no_next="", edited=edited)
+
+
+def _edited(live: Object, planned: Planned, opened: Repository) -> str:
+    """In which fields the cluster's InferenceService is not what the plan in this clone renders; "" if in none."""
+    try:
+        rendered = render(planned.request, planned.plan, opened.template)[SERVICE_FILE]
+        wanted = read_mapping(rendered, SERVICE_FILE).value
+    except InputError:
+        return ""
+    return first_of(differences({"spec": wanted.get("spec")}, live), 3)
+
+
+def _is_local(environment: str, opened: Repository) -> bool:
+    known = opened.settings.environments
+    return environment in known and known[environment].cluster == "local"
+
+
+def _named(service: Service) -> str:
+    return f"{service.environment}/{service.name}" if service.environment else service.name

@@ -1,0 +1,352 @@
+"""Plans the next configuration of a server that ended: a change that its cause names, judged by the fit."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from neuroscale.catalog import Catalog
+from neuroscale.cli.fit import Question, answer
+from neuroscale.core.errors import InputError
+from neuroscale.explain import Change, Diagnosis, ServerFacts
+from neuroscale.explain.server_facts import arguments_of, words_of
+from neuroscale.planning.fit import Fit
+from neuroscale.planning.fit.device import CONTEXT_GIB
+from neuroscale.report.cause_view import Proposal
+from neuroscale.request.service_request import OVERRIDE_FIELDS
+from neuroscale.vllm.arguments import parse_arguments
+
+_WORDS_OF_CARDS = frozenset(
+    {"nvidia", "geforce", "tesla", "hbm3", "hbm3e", "hbm2e", "pcie", "sxm4", "sxm5", "sxm", "gpu"}
+)
+_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+_OTHERS_MATTER = 0.7  # GiB: less may be the driver's own
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of the server: the question for the fit, by the log and the options; `lacks` says why there is
+    none."""
+
+    question: Question | None
+    lacks: str = ""
+
+
+def known(facts: ServerFacts, given: Question, catalog: Catalog) -> Known:
+    """The question for the fit: what is given holds, and the log tells the rest. In `given`, an empty text is none."""
+    model = _model(given.model or facts.model, catalog)
+    if not model:
+        return Known(None, "The log does not name the model: name it with --model.")
+    words = given.vllm_args or shlex.join(words_of(facts.arguments))
+    accelerator = given.accelerator or _accelerator(facts, catalog)
+    memory = given.memory_gib or (None if accelerator in catalog.accelerators else facts.memory_gib)
+    if not accelerator and memory is None:
+        return Known(None, "The log does not name the accelerator: name it with --accelerator.")
+    others = facts.others_gib if (facts.others_gib or 0) > _OTHERS_MATTER else None
+    return Known(
+        replace(
+            given,
+            model=model,
+            accelerator=accelerator or None,
+            vllm_args=words,
+            vllm_version=given.vllm_version or facts.version,
+            memory_gib=memory,
+            used_gib=others if given.used_gib is None else given.used_gib,
+        )
+    )
+
+
+def _model(name: str, catalog: Catalog) -> str:
+    """The catalog's name for a model that is named by its address, its folder or without its owner; else that name."""
+    if name in catalog.models or Path(name).exists():
+        return name
+    last = name.rstrip("/").rpartition("/")[2].lower()
+    for entry in catalog.models.values():
+        if entry.weights.kind == "hub" and entry.weights.path.lower() == name.lower():
+            return entry.name
+    for entry in catalog.models.values():
+        if last and last == entry.name.rpartition("/")[2].lower():
+            return entry.name
+    return name
+
+
+def _accelerator(facts: ServerFacts, catalog: Catalog) -> str:
+    """The catalog's accelerator that the driver calls so, or the only one with that memory."""
+    wanted = _words(facts.card)
+    if wanted:
+        fitting = [
+            one for one in catalog.accelerators.values() if wanted <= _words(one.title) and "mig" not in one.name
+        ]
+        if fitting:
+            return min(fitting, key=lambda one: len(_words(one.title))).name
+    if facts.memory_gib:
+        near = [
+            one.name
+            for one in catalog.accelerators.values()
+            if one.family == "cuda" and one.memory_gib.value and abs(one.memory_gib.value - facts.memory_gib) < 0.02
+        ]
+        if len(near) == 1:
+            return near[0]
+    return ""
+
+
+def _words(title: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9]+", title.lower())) - _WORDS_OF_CARDS
+
+
+def next_configuration(
+    diagnosis: Diagnosis, question: Question, catalog: Catalog, asks: Callable[[Proposal], bool] = lambda _: True
+) -> tuple[Proposal | None, str]:
+    """The first change of the cause that the fit accepts, and a sentence that says why there is none. `asks`: whether
+    the service's request can ask for it; a change for which it cannot comes last, and without overrides."""
+    if not diagnosis.next:
+        return None, ""
+    fitting: Proposal | None = None
+    for attempt, result in _fitting(diagnosis, question, catalog):
+        if (found := _changed(question, attempt, result)) is not None:
+            if asks(found):
+                return found, ""
+            fitting = fitting or replace(found, overrides=())
+    if fitting is not None:
+        return fitting, ""
+    return None, "No change that the cause names fits by the plan: `neuroscale fit` says why, and what fits instead."
+
+
+def _fitting(diagnosis: Diagnosis, question: Question, catalog: Catalog) -> Iterator[tuple[_Attempt, Fit]]:
+    """The attempts that the fit accepts. A change that does not fit alone is tried together with what planning finds on
+    top of it: at once where it mends the cause, and last where smaller steps of it follow."""
+    last: list[_Attempt] = []
+    for change in diagnosis.next:
+        steps = change.kind in ("lower", "free_share")
+        mends = change.kind in ("set", "drop", "without_refused")
+        for at, attempt in enumerate(_attempts(change, diagnosis, question, catalog)):
+            result = _judged(attempt.judged, catalog)
+            if result is None:
+                continue
+            if result.verdict != "refused":
+                yield attempt, result
+            elif mends:
+                yield from _on_top(attempt, catalog)
+            elif steps and at == 0:
+                last.append(attempt)
+    for attempt in last:
+        yield from _on_top(attempt, catalog)
+
+
+def _on_top(attempt: _Attempt, catalog: Catalog) -> Iterator[tuple[_Attempt, Fit]]:
+    """A refused attempt with each change on top of it that planning finds and the fit accepts."""
+    for planned in _planned(attempt.question, arguments_of(shlex.split(attempt.question.vllm_args)), catalog):
+        result = _judged(planned.judged, catalog)
+        if result is not None and result.verdict != "refused":
+            yield replace(planned, sentence=f"{attempt.sentence} {planned.sentence}"), result
+
+
+def _changed(question: Question, attempt: _Attempt, result: Fit) -> Proposal | None:
+    """The attempt as the next configuration; None if it changes nothing."""
+    before, after = shlex.split(question.vllm_args), shlex.split(attempt.question.vllm_args)
+    old, new = _by_name(before), _by_name(after)
+    changed = tuple(word for name, word in new.items() if old.get(name) != word)
+    removed = tuple(word for name, word in old.items() if name not in new)
+    if not changed and not removed:  # the same argument, spelled otherwise
+        changed = tuple(word for word in after if word not in before)
+    moved = attempt.question.accelerator != question.accelerator
+    if (
+        changed
+        or removed
+        or moved
+        or (attempt.question.model, attempt.question.count) != (question.model, question.count)
+    ):
+        overrides = _overrides(changed, result, moved=moved)
+        return Proposal(tuple(after), changed, removed, overrides, attempt.sentence, result)
+    return None
+
+
+def _overrides(changed: tuple[str, ...], result: Fit, *, moved: bool) -> tuple[str, ...]:
+    """What `neuroscale update --set` takes of changed words: overrides of the plan. `moved`: the configuration runs on
+    another kind of accelerator."""
+    named = [(*word.removeprefix("--").partition("=")[::2],) for word in changed]
+    found = {name.replace("-", "_"): value for name, value in named}
+    if "tensor_parallel_size" in found:
+        found["accelerator_count"] = str(result.count)
+    if moved:
+        found["accelerator"] = result.accelerator
+    return tuple(f"overrides.{name}={value}" for name, value in found.items() if name in OVERRIDE_FIELDS and value)
+
+
+def _judged(question: Question, catalog: Catalog) -> Fit | None:
+    """The fit; None for a question that cannot be judged, such as a command that its version refuses."""
+    try:
+        return answer(question, catalog)
+    except InputError:
+        return None
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """`measured`: arguments for the fit alone, which tell it what the log measured."""
+
+    question: Question
+    sentence: str
+    measured: str = ""
+
+    @property
+    def judged(self) -> Question:
+        """The question for the fit."""
+        return replace(self.question, vllm_args=f"{self.question.vllm_args} {self.measured}".strip())
+
+
+def _attempts(change: Change, diagnosis: Diagnosis, question: Question, catalog: Catalog) -> Iterator[_Attempt]:
+    present = arguments_of(shlex.split(question.vllm_args))
+    if change.kind == "set":
+        values = {name: _filled(value, diagnosis.captured) for name, value in change.values.items()}
+        if None not in values.values() and any(present.get(name) != value for name, value in values.items()):
+            attempt = _with(question, {**present, **values}, f"Set {_told(values)}.")
+            yield replace(attempt, measured=_measured(values, diagnosis, present))
+    elif change.kind == "drop":
+        gone = [name for name in change.values if name in present]
+        if gone:
+            kept = {name: value for name, value in present.items() if name not in gone}
+            yield _with(question, kept, f"Leave out {' and '.join(f'--{name}'.replace('_', '-') for name in gone)}.")
+    elif change.kind == "lower":
+        yield from _lowered(change, question, present, catalog)
+    elif change.kind == "planned":
+        yield from _planned(question, present, catalog)
+    elif change.kind == "fewer_ranks":
+        yield from _fewer_ranks(diagnosis, question, present)
+    elif change.kind == "free_share":
+        yield from _free_share(diagnosis, question, present)
+    elif change.kind == "without_refused":
+        yield from _without_refused(diagnosis, question)
+
+
+def _with(question: Question, arguments: Mapping[str, Any], sentence: str) -> _Attempt:
+    """The attempt with these arguments, which say in how many parts the model is served on several accelerators."""
+    if (question.count or 1) > 1 and not any(arguments.get(name) for name in _SIZES):
+        arguments = {**arguments, "tensor_parallel_size": question.count}
+    return _Attempt(replace(question, vllm_args=shlex.join(words_of(arguments))), sentence)
+
+
+def _measured(values: Mapping[str, Any], diagnosis: Diagnosis, present: Mapping[str, Any]) -> str:
+    """What vLLM measured of the KV cache before it named the longest context that fits: its memory, or its tokens. The
+    plan's estimate of it says less. The message rounds to 0.01 GiB; vLLM keeps one block for itself."""
+    captured = diagnosis.captured
+    if "max_model_len" not in values or "longest" not in captured:
+        return ""
+    if "available_gib" in captured:
+        return f"--kv-cache-memory-bytes={int((float(captured['available_gib']) + 0.005) * (1 << 30))}"
+    if diagnosis.cause is None or diagnosis.cause.name != "length_exceeds_kv":
+        return ""
+    return f"--num-gpu-blocks-override={math.ceil(values['max_model_len'] / present.get('block_size', 16)) + 1}"
+
+
+def _told(values: Mapping[str, Any]) -> str:
+    return " and ".join(f"--{name.replace('_', '-')}={value}" for name, value in values.items())
+
+
+def _filled(value: Any, captured: Mapping[str, str]) -> Any:
+    """The value with what the line captured; None if that is not there."""
+    if not isinstance(value, str) or "{" not in value:
+        return value
+    found = captured.get(value.strip("{}"), "").rstrip(".")
+    return int(float(found)) if found.replace(".", "", 1).isdigit() else None
+
+
+def _lowered(change: Change, question: Question, present: Mapping[str, Any], catalog: Catalog) -> Iterator[_Attempt]:
+    judged = _judged(question, catalog)
+    if judged is None:
+        return
+    resolved = judged.resolved
+    now = {
+        "gpu_memory_utilization": resolved.utilization,
+        "max_num_seqs": resolved.max_num_seqs,
+        "max_num_batched_tokens": resolved.max_num_batched_tokens,
+    }
+    for name, values in change.values.items():
+        for value in values:
+            if value < now.get(name, math.inf):
+                yield _with(question, {**present, name: value}, f"Lower {_told({name: value})}.")
+
+
+def _planned(question: Question, present: Mapping[str, Any], catalog: Catalog) -> Iterator[_Attempt]:
+    """The changes that planning finds for a start that it refuses, too."""
+    refused = _judged(question, catalog)
+    if refused is None:
+        return
+    for choice in refused.choices:
+        changed = arguments_of(choice.arguments)
+        arguments = {**present, **changed}
+        if choice.accelerator_count != refused.count:
+            arguments["tensor_parallel_size"] = choice.accelerator_count
+        model = choice.model if choice.model in catalog.models else question.model
+        there = choice.accelerator in catalog.accelerators
+        place = choice.accelerator if there else question.accelerator
+        yield _Attempt(
+            replace(
+                question,
+                model=model,
+                accelerator=place,
+                count=choice.accelerator_count if question.count is not None else None,
+                memory_gib=question.memory_gib if place == question.accelerator else None,
+                used_gib=question.used_gib if place == question.accelerator else None,
+                vllm_args=shlex.join(words_of(arguments)),
+            ),
+            choice.change,
+        )
+
+
+def _fewer_ranks(diagnosis: Diagnosis, question: Question, present: Mapping[str, Any]) -> Iterator[_Attempt]:
+    now = present.get("tensor_parallel_size", question.count or 1)
+    most = min(int(now) - 1, int(diagnosis.captured.get("cards", now)))
+    for ranks in range(most, 0, -1):
+        arguments = {**present, "tensor_parallel_size": ranks}
+        yield _with(question, arguments, f"Use {ranks} ranks of tensor parallelism.")
+
+
+def _free_share(diagnosis: Diagnosis, question: Question, present: Mapping[str, Any]) -> Iterator[_Attempt]:
+    captured = diagnosis.captured
+    if "free_gib" not in captured or "total_gib" not in captured:
+        return
+    free, total = float(captured["free_gib"].rstrip(".")), float(captured["total_gib"].rstrip("."))
+    most = math.floor(100 * free / total - 0.5) / 100 if total else 0.0
+    used = max(total - free - CONTEXT_GIB, 0.0)
+    for less in (0.0, 0.01, 0.02, 0.04, 0.07, 0.1):  # what comes after the cache needs memory outside the share
+        share = round(most - less, 2)
+        if share >= 0.05:
+            arguments = {**present, "gpu_memory_utilization": share}
+            attempt = _with(question, arguments, f"Let vLLM take {share:.0%} of the memory, which is free.")
+            yield replace(attempt, question=replace(attempt.question, used_gib=used, memory_gib=total))
+
+
+def _without_refused(diagnosis: Diagnosis, question: Question) -> Iterator[_Attempt]:
+    """The command without what its version refuses, or with what it has instead."""
+    words = shlex.split(question.vllm_args)
+    wrong = parse_arguments(words, question.vllm_version).problems
+    kept, told = list(words), []
+    for problem in sorted(wrong, key=lambda one: -(one.place if one.place is not None else -1)):
+        if problem.place is None or problem.place >= len(words) or problem.kind == "ignored":
+            continue
+        instead = re.fullmatch(r"Write (--[\w.-]+)\.", problem.fix)
+        word = words[problem.place]
+        if instead:
+            kept[problem.place] = instead[1] + word[len(word.partition("=")[0]) :]
+        else:
+            after = problem.place + 1
+            alone = "=" not in word and after < len(words) and not words[after].startswith("-")
+            del kept[problem.place : after + (1 if alone else 0)]
+        told.append(f"{problem.word}: {problem.message}. {problem.fix}")
+    if told:
+        yield _Attempt(replace(question, vllm_args=shlex.join(kept)), " ".join(reversed(told)))
+    refused = diagnosis.captured.get("flags", "")
+    named = {one.partition("=")[0] for one in refused.split() if re.match(r"--\w", one)}
+    if named and (left := [word for word in words if word.partition("=")[0] not in named]):
+        yield _Attempt(replace(question, vllm_args=shlex.join(left)), f"Leave out {', '.join(sorted(named))}.")
+
+
+def _by_name(words: list[str]) -> dict[str, str]:
+    """The words of arguments by their names, with their values."""
+    return {word.partition("=")[0].lstrip("-").replace("-", "_"): word for word in words_of(arguments_of(words))}

@@ -1,0 +1,126 @@
+"""Plans the changes of a request that may help a slow service: those that give it more, by the plan, are told as lines
+of `neuroscale update`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from neuroscale.core.errors import InputError
+from neuroscale.core.printable import plainly_counted
+from neuroscale.explain.server_facts import arguments_of
+from neuroscale.explain.slow_service import Bound, Promise, Serving, Try
+from neuroscale.planning.case import asked_rate
+from neuroscale.planning.plan import Plan
+from neuroscale.planning.planner import plan
+from neuroscale.rendering.planning_inputs import PlanningInputs
+from neuroscale.report.slow_view import Help, ServingReport
+from neuroscale.request.field_changes import OVERRIDES, FieldChanges, changed
+from neuroscale.request.service_request import KnownNames, Request
+
+_MOST_HELPS = 2  # of one bound
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A service's request and plan in this clone."""
+
+    name: str
+    request: Request
+    plan: Plan
+
+
+def promise_of(planned: Planned, inputs: PlanningInputs) -> Promise:
+    """What the files of a service promise."""
+    request, made = planned.request, planned.plan
+    load = made.load
+    rate = load.tokens_per_second.user if load and load.tokens_per_second else None
+    return Promise(
+        users=request.concurrent_users,
+        replica_users=load.replica_users if load else -(-request.concurrent_users // made.replicas.min),
+        replicas=made.replicas.min,
+        ttft_p95=load.ttft_seconds.p95.value if load and load.ttft_seconds else None,
+        rate=rate.value if rate else None,
+        slowest=rate.low if rate else None,
+        asked_ttft=request.p95_ttft_seconds,
+        asked_rate=asked_rate(request, inputs.settings.environments[request.environment]),
+        overridden=frozenset(one.field for one in request.overrides),
+    )
+
+
+def with_help(serving: Serving, planned: Planned | None, inputs: PlanningInputs, until: str, end: str) -> ServingReport:
+    """The judgement with the changes that help by the plan. `until`: the last day of overrides; `end`: the options that
+    the lines end with."""
+    if planned is None or serving.verdict != "bound":
+        return ServingReport(serving)
+    helps = [one for bound in serving.bounds for one in _helps(bound, planned, inputs, until, end)]
+    tried = any(bound.tries for bound in serving.bounds)
+    told = "No change of its request that was tried gives it more by the plan: `neuroscale advise` compares others."
+    return ServingReport(serving, tuple(helps), told if tried and not helps else "")
+
+
+def _helps(bound: Bound, planned: Planned, inputs: PlanningInputs, until: str, end: str) -> Iterator[Help]:
+    told: set[str] = set()
+    for one in bound.tries:
+        if len(told) == _MOST_HELPS:
+            return
+        overriding = any(name.startswith(OVERRIDES) for name in one.values)
+        reason = f"explain: {bound.name}"
+        changes = FieldChanges(one.values, one.removed, reason if overriding else "", until if overriding else "")
+        sentence = _gain(planned, changes, inputs)
+        if sentence and sentence not in told:
+            told.add(sentence)
+            yield Help(bound.name, _line(planned.name, one, reason, until, end), sentence)
+
+
+def _line(name: str, one: Try, reason: str, until: str, end: str) -> str:
+    words = ["neuroscale", "update", name, *(f"--set={field}={value}" for field, value in one.values.items())]
+    words += [f"--unset={field}" for field in one.removed]
+    line = shlex.join(words)
+    if any(field.startswith(OVERRIDES) for field in one.values):
+        line += f" --reason={shlex.quote(reason)} --until={until}"
+    return f"{line}{end}"
+
+
+def planned_with(planned: Planned, changes: FieldChanges, inputs: PlanningInputs) -> Plan | None:
+    """The plan of the service with the changes, which may be refused; None if the request cannot take them."""
+    catalog, settings = inputs.catalog, inputs.settings
+    try:
+        request = changed(planned.request, changes, KnownNames.of(catalog, settings))
+        return plan(request, catalog, settings, inputs.template.version)
+    except InputError:
+        return None
+
+
+def _gain(planned: Planned, changes: FieldChanges, inputs: PlanningInputs) -> str:
+    """What the changes give by the plan; "" if they cannot be planned, are refused, or give nothing more."""
+    before, made = planned.plan, planned_with(planned, changes, inputs)
+    if made is None or made.verdict == "refused":
+        return ""
+    told = []
+    if made.replicas.min > before.replicas.min:
+        told.append(f"{plainly_counted(made.replicas.min, 'replica')} instead of {before.replicas.min}")
+    if (made.accelerator, made.accelerator_count) != (before.accelerator, before.accelerator_count):
+        place = f"{made.accelerator_count} x {made.accelerator}"
+        told.append(f"{place} instead of {before.accelerator_count} x {before.accelerator}")
+    places, less = _places(made.vllm_args), _places(before.vllm_args)
+    if places is not None and less is not None and places > less:
+        told.append(f"{places} requests at a time (--max-num-seqs) instead of {less}")
+    if made.max_concurrency * made.replicas.min > before.max_concurrency * before.replicas.min:
+        room, had = made.max_concurrency * made.replicas.min, before.max_concurrency * before.replicas.min
+        told.append(f"room for {plainly_counted(room, 'request')} of full length instead of {had}")
+    if not told:
+        return ""
+    cost = ""
+    if made.cost.monthly_min is not None and before.cost.monthly_min is not None:
+        more = Decimal(made.cost.monthly_min) - Decimal(before.cost.monthly_min)
+        cost = f"; {more:+,.0f} US dollars a month" if round(more) else "; at the same price"
+    sure = ", close to the limit of the memory" if made.verdict == "tight" else ""
+    return f"By the plan: {', '.join(told)}{cost}{sure}."
+
+
+def _places(words: Sequence[str]) -> int | None:
+    found = arguments_of(words).get("max_num_seqs")
+    return found if isinstance(found, int) else None

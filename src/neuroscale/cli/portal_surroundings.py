@@ -1,0 +1,77 @@
+"""Tells the pages of `neuroscale serve` what a cluster and its Prometheus say, as `status` and `metrics` ask them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neuroscale.cli.chosen_cluster import Where, asked_cluster, clone_for, local_state, open_cluster, services_asked
+from neuroscale.cli.promote import Proofs, evidence_of
+from neuroscale.cli.retire import said_of
+from neuroscale.cli.status import with_curl
+from neuroscale.cluster.service_status import ServiceStatus
+from neuroscale.cluster.service_status_reader import Reader
+from neuroscale.portal.services import Evidence, Measured, Said
+
+if TYPE_CHECKING:
+    from neuroscale.forge.rest import Forge
+    from neuroscale.rendering.planning_inputs import PlanningInputs
+
+_SINCE = 900.0  # seconds
+_COLUMNS = 30
+
+
+@dataclasses.dataclass(frozen=True)
+class Around:
+    """The cluster that the options name, else the one that `status` would ask. Every method raises NeuroscaleError."""
+
+    where: Where
+    root: Path
+    local: bool = False
+
+    def statuses(self, inputs: PlanningInputs, environment: str, service: str) -> Sequence[ServiceStatus]:
+        """The services of an environment, or one of them ("": all), as the cluster has them."""
+        question = services_asked(service, environment, inputs)
+        where = asked_cluster(self.where, self.root, environment, quiet=True)
+        clone = clone_for(where, self.root, inputs.settings.repository.default_branch)
+        platform = local_state(where)
+        with contextlib.closing(clone), open_cluster(where) as cluster:
+            answer = Reader(cluster, clone, inputs.settings).ask(question)
+        return [with_curl(one, where, platform, None) for one in answer.services]
+
+    def metrics(self, inputs: PlanningInputs, environment: str, service: str) -> Measured:
+        """A service's metrics of the last minutes."""
+        from neuroscale.cli.chosen_metrics import prometheus_of
+        from neuroscale.cli.metrics import cell, span_of, state_of
+        from neuroscale.cluster.metrics.service_metrics import chart, read
+        from neuroscale.core.errors import Problem
+
+        where = asked_cluster(self.where, self.root, environment, quiet=True)
+        ambiguous = Problem("the server", "", "", "Start it with --context.")
+        found = self.statuses(inputs, environment, service)
+        namespace = next((one.namespace for one in found if one.namespace), "")
+        with prometheus_of(environment, where, "", inputs.settings, ambiguous) as prometheus:
+            seen = read(prometheus, namespace, service, prometheus.now(), _SINCE, _COLUMNS)
+        span = span_of(seen.since)
+        rows = tuple(
+            (
+                row.title,
+                *(cell(row, value, seen) for value in (row.now, row.whole)),
+                chart(row.points),
+                cell(row, row.highest, seen),
+            )
+            for row in seen.rows
+            if row.now is not None or row.highest is not None
+        )
+        return Measured(state_of(seen), ("figure", "now", span, f"{span}, to now", "highest"), rows)
+
+    def retiring(self, reason: str) -> Said:
+        """Makes the sentences that the pull request of a removal begins with."""
+        return said_of(self.where, "", self.root, reason, local=self.local)
+
+    def evidence(self, forge: Forge, reason: str) -> Evidence:
+        """Makes the sentences that say why a service may be promoted."""
+        return evidence_of(Proofs(forge, self.where, self.root, local=self.local), reason)

@@ -1,0 +1,135 @@
+"""Reads what tells why a service's server does not run: its log, the log of its container before that, and its pod's
+state in words, in the order of time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from neuroscale.cluster.object_fields import condition, sentence
+from neuroscale.cluster.pod_state import SERVER, is_ending, last_seen, look
+from neuroscale.core.printable import one_line
+from neuroscale.core.validation import items, part
+from neuroscale.explain import LogLine, diagnose, load_causes, read_lines
+from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
+from neuroscale.manifests.objects import SERVICE
+
+POD = "pod"
+"""The process of a line that tells the pod's state, whose number is 0."""
+_MOST_BYTES = 3 << 20
+_LAST_LINES = 3000
+_SHOWN = 300  # characters of a line of a log in a verdict
+_PROBE_FAILED = "Unhealthy"
+_ENDING_EVENTS = ("Killing", "Evicted", "Preempted")
+_SCHEDULING_EVENTS = ("FailedScheduling", "NotTriggerScaleUp", "FailedScaleUp")
+
+
+def service_lines(cluster: Cluster, namespace: str, service: str) -> tuple[str, list[LogLine]]:
+    """As `server_lines`, of a service's pods; no pod's name, and no lines, if it has none."""
+    pods = cluster.list("v1", "Pod", namespace, f"{SERVICE}={service}")
+    return server_lines(cluster, namespace, pods, cluster.list("v1", "Event", namespace) if pods else ())
+
+
+def seen_cause(cluster: Cluster, namespace: str, pods: Sequence[Object], events: Sequence[Object]) -> str:
+    """Why a service's server ended, in words with the line that says so, as far as its logs tell; "" if they do not,
+    or may not be read."""
+    try:
+        _, lines = server_lines(cluster, namespace, pods, events)
+    except KubernetesError:
+        return ""
+    found = diagnose(lines, load_causes())
+    shown = next((one.text for one in found.evidence if one.line or one.text.startswith(_ENDING_EVENTS)), "")
+    if found.cause is None or not shown:  # what its container's state says is told already
+        return ""
+    return f"{found.cause.title} ({found.cause.name}): {one_line(shown, _SHOWN)}"
+
+
+def server_lines(
+    cluster: Cluster, namespace: str, pods: Sequence[Object], events: Sequence[Object]
+) -> tuple[str, list[LogLine]]:
+    """The name of the pod that says most about its service ("": there is none), and the lines of its logs and its
+    state.
+
+    Raises RefusedError for logs that may not be read.
+    """
+    pods = [pod for pod in pods if not is_ending(pod)]
+    if not pods:
+        return "", []
+    pod = _telling(pods, events)
+    name = str(part(pod, "metadata").get("name"))
+    statuses = [*items(pod, "status", "initContainerStatuses"), *items(pod, "status", "containerStatuses")]
+    lines: list[LogLine] = []
+    for status in statuses:
+        container = str(status.get("name") or "")
+        state, last = part(status, "state"), part(status, "lastState", "terminated")
+        if last:
+            lines += _log(cluster, namespace, name, container, previous=True, first=len(lines) + 1)
+            lines += _told(f"{container} ended", last)
+        if "running" in state or "terminated" in state:
+            lines += _log(cluster, namespace, name, container, previous=False, first=len(lines) + 1)
+        if ended := part(state, "terminated"):
+            lines += _told(f"{container} ended", ended)
+        if waiting := part(state, "waiting"):
+            lines += _told(f"{container} waits", waiting)
+    if condition(pod, "Ready").get("status") != "True":
+        lines += _of_pod(pod, events)
+    return name, lines
+
+
+def _telling(pods: Sequence[Object], events: Sequence[Object]) -> Object:
+    """The newest pod that does not run as it should, else the newest."""
+    now = datetime.now(UTC)
+    order = {"failed": 0, "ended": 1, "starting": 2, "ready": 3}
+    newest = sorted(pods, key=lambda pod: str(part(pod, "metadata").get("creationTimestamp")), reverse=True)
+    return min(newest, key=lambda pod: order[look(pod, now, tuple(events)).state])
+
+
+def _log(cluster: Cluster, namespace: str, pod: str, container: str, *, previous: bool, first: int) -> list[LogLine]:
+    """The log of a container: all of a short one, and the last lines of a longer one."""
+    process = "" if container == SERVER else container
+    for bounds in ({"limitBytes": str(_MOST_BYTES)}, {"tailLines": str(_LAST_LINES)}):
+        try:
+            text = cluster.log(namespace, pod, container, {**bounds, **({"previous": "true"} if previous else {})})
+        except RefusedError as error:
+            if error.code in (401, 403):
+                raise
+            return []  # the container has left none
+        if len(text) < _MOST_BYTES or "tailLines" in bounds:
+            return read_lines(text[-_MOST_BYTES:], process, first)
+    return []
+
+
+def _told(who: str, state: Mapping[str, Any]) -> list[LogLine]:
+    """The state of a container in words; nothing for one that ended well or is being made."""
+    reason = str(state.get("reason") or "")
+    code = state.get("exitCode")
+    if code == 0 or reason in ("ContainerCreating", "PodInitializing"):
+        return []
+    with_code = f"exit code {code}" if code is not None else ""
+    text = sentence(who, sentence(reason, with_code), state.get("message"))
+    return [LogLine(0, POD, line.text) for line in read_lines(text)]
+
+
+def _of_pod(pod: Object, events: Sequence[Object]) -> list[LogLine]:
+    """Why no node takes the pod, and the events that tell of trouble, the newest last. That a probe fails is none
+    while the first run of a container goes on: it is starting."""
+    scheduled = condition(pod, "PodScheduled")
+    statuses = items(pod, "status", "containerStatuses")
+    ended = any(part(one, state, "terminated") for one in statuses for state in ("state", "lastState"))
+    texts = []
+    if scheduled.get("status") == "False":
+        texts.append(sentence(scheduled.get("reason"), scheduled.get("message")))
+    uid = part(pod, "metadata").get("uid")
+    own = [one for one in events if part(one, "involvedObject").get("uid") == uid]
+    for one in sorted(own, key=last_seen):
+        if one.get("reason") == _PROBE_FAILED and not ended:
+            continue
+        if one.get("reason") in _SCHEDULING_EVENTS and scheduled.get("status") == "True":
+            continue  # it waited for a node, and has one
+        if one.get("type") == "Warning" or one.get("reason") in _ENDING_EVENTS:
+            texts.append(sentence(one.get("reason"), one.get("message")))
+    status = part(pod, "status")
+    if status.get("phase") == "Failed":
+        texts.append(sentence("the pod has ended", status.get("reason"), status.get("message")))
+    return [LogLine(0, POD, line.text) for text in texts for line in read_lines(text)]

@@ -1,0 +1,147 @@
+"""Takes a server's log apart: bounded lines without colours, timestamps and the names of processes.
+
+A log is text of unknown origin: it holds what users asked, and whatever a container printed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from typing import BinaryIO
+
+_HEAD, _TAIL = 512 << 10, 1536 << 10  # bytes that are read of a longer log: the start's arguments, and its end
+_LONGEST = 4000  # characters of a line; the arguments of an engine take some 3,000
+
+_COLOUR = re.compile(r"\x1b(?:\[[0-9;?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)?)")
+_DATE = r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,\d]{0,12}(?:Z|[+-]\d\d:?\d\d)?\]?\s{1,4}"
+_OF_COLLECTORS = re.compile(
+    rf"(?:{_DATE})?(?:[\w.-]{{1,80}} )?[\w@./-]{{1,60}}\[\d{{1,8}}\]: "  # journald, with its date in another form
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,80} [\w@./-]{1,60}(?:\[\d{1,8}\])?: "  # syslog
+    r"|\[pod/[^\]\n]{1,200}\]\s"  # kubectl logs --prefix
+    r"|(?=\S{0,120}\d)[a-z0-9][a-z0-9.-]{2,120}-[a-z0-9]{5} [a-z][a-z0-9-]{1,62} "  # stern: the pod and its container
+    r"|[\w.-]{1,80}\s{1,20}\|\s"  # docker compose
+    rf"|{_DATE}"
+    r"|std(?:out|err) [FP] "
+    r"|\| (?:DEBUG|INFO|WARNING|ERROR|CRITICAL) {1,8}\| (?:std(?:out|err) \| |[\w.:<>-]{1,120} - )"
+    r"|>\s"
+)
+_REPEATED = re.compile(r"\s\[repeated \d{1,9}x across cluster\][^\n]{0,200}$")
+_MESSAGES = ("log", "message", "msg", "MESSAGE", "line", "text")
+"""The fields of a line in JSON that hold what a program wrote."""
+_PROCESS = re.compile(r"\(([^()\n]{0,60}\bpid=\d{1,10}[^()\n]{0,60})\)\s?|\[(rank\d{1,4})\]:\s?")
+_LEVEL = re.compile(
+    r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)(?::\s{1,10}|\s(?:\d\d-\d\d )?\d\d:\d\d:\d\d(?:\.\d{1,6})? "
+    r"(?:\[[^\]\n]{1,80}\]|[\w./-]{1,80}:\d{1,6}\])\s?)"
+)
+_CUT = re.compile(r"(?:Error|Exception): .{40,}[\w,]$")
+_GOES_ON = re.compile(r"(?!frame #|terminate called|what\(\): )[a-z\d(]")
+_NAMED = r"(?:api[_-]?k(?:ey\w{0,8}|\w{1,3})?|access[_-]?key|token|passw(?:or)?d|secret)(?![a-z])"
+_VALUE = r"""(?!(?:None|null|True|False|\*\*\*)\b)(?:\[[^\]\n]*\]?|'[^'\n]*'?|"[^"\n]*"?|[^\s&,;'"\[\](){}]{4,})"""
+_SECRETS = (  # what is kept of each stands in its first group
+    re.compile(r"()\bhf_[A-Za-z0-9]{6,}"),
+    re.compile(r"()\b(?:(?:sk|gh[pousr]|glpat|xox[abp]|nvapi)[-_]|github_pat_|AIza|ya29\.)[A-Za-z0-9_-]{10,}"),
+    re.compile(r"()\b(?:AKIA|ASIA)[A-Z0-9]{12,}"),
+    re.compile(r"()\beyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]*)?"),
+    re.compile(r"(?i)(\bbearer |\bauthorization['\"]?: ?['\"]?basic )[^\s'\",]{4,}"),
+    re.compile(r"(://)[^/\s:@]{1,100}:[^/\s@]{1,200}(?=@)"),
+    re.compile(r"(?i)((?:[?&]|\b)(?:signature|sig)=)[^\s&'\"]{8,}"),
+    # --api-key takes several words, and a list of words has each in quotes.
+    re.compile(
+        rf"(?i)(--[\w-]{{0,40}}{_NAMED}(?:=|['\"], ?| ))(?!-)(?:['\"][^'\"\n]*['\"]?|[^\s'\"]+(?: (?!-)[^\s'\"]+)*)"
+    ),
+    re.compile(rf"(?i)((?<![a-z]){_NAMED}['\"]? ?[:=] ?){_VALUE}"),
+    re.compile(rf"(?i)(\bname['\"]?: ?['\"]?[\w-]{{0,60}}{_NAMED}['\"]?,? {{1,4}}['\"]?value['\"]?: ?){_VALUE}"),
+)
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """A line of a log by its number, from 1; `process`: the one of several that wrote it, as vLLM names it ("": it does
+    not); `text`: what it wrote, without secrets."""
+
+    number: int
+    process: str
+    text: str
+    level: str = ""
+
+
+def masked(text: str) -> str:
+    """The text without what looks like a token, a key or a password."""
+    for pattern in _SECRETS:
+        text = pattern.sub(r"\1***", text)
+    return text
+
+
+def read_log(stream: BinaryIO) -> list[LogLine]:
+    """The lines of a log that is read to its end: of a longer one than 2 MiB, the first and the last."""
+    head = stream.read(_HEAD)
+    tail, passed = b"", 0
+    while part := stream.read(1 << 20):
+        tail += part
+        if len(tail) > _TAIL:
+            passed += tail.count(b"\n", 0, len(tail) - _TAIL)
+            tail = tail[-_TAIL:]
+    first = head.decode("utf-8", errors="replace")
+    if not passed:
+        return read_lines(first + tail.decode("utf-8", errors="replace"))
+    # What is left out begins and ends within a line.
+    ended = first.rpartition("\n")[0]
+    rest = tail.decode("utf-8", errors="replace").partition("\n")[2]
+    return [*read_lines(ended), *read_lines(rest, first=first.count("\n") + passed + 2)]
+
+
+def read_lines(text: str, process: str = "", first: int = 1) -> list[LogLine]:
+    """The lines of a text that are not empty, numbered from `first`; `process` wrote those that do not say who did."""
+    raw = text.split("\n")
+    indented = min((len(one) - len(one.lstrip(" ")) for one in raw if one.strip()), default=0)
+    found = []
+    for number, whole in enumerate(raw, first):
+        for part in _parts(whole.rstrip("\r")):
+            # A progress bar writes over its line: what it wrote last counts.
+            line = _line(number, part.rpartition("\r")[2][indented:] if "\r" in part else part[indented:], process)
+            if line.text:
+                found.append(line)
+    return _joined(found)
+
+
+def _joined(lines: list[LogLine]) -> list[LogLine]:
+    """The lines, with an error's message whole that a terminal or a page broke in two: it ends within a sentence, and
+    what follows begins within one."""
+    for at in range(len(lines) - 2, -1, -1):
+        line, after = lines[at], lines[at + 1]
+        same = not after.level and after.process in ("", line.process)
+        if same and _GOES_ON.match(after.text) and _CUT.search(line.text):
+            lines[at] = replace(line, text=masked(f"{line.text} {after.text}"[:_LONGEST]))
+    return lines
+
+
+def _parts(raw: str) -> list[str]:
+    """What a program wrote in a line: several lines where it is JSON around them."""
+    if not (raw.startswith("{") and raw.endswith("}")) or len(raw) > 16 * _LONGEST:
+        return [raw]
+    try:
+        found = json.loads(raw)
+    except (ValueError, RecursionError):
+        return [raw]
+    fields = found.get("fields")
+    held = {**found, **fields} if isinstance(fields, dict) else found
+    told = next((held[name] for name in _MESSAGES if isinstance(held.get(name), str)), raw)
+    return told.rstrip("\n").split("\n")
+
+
+def _line(number: int, raw: str, process: str) -> LogLine:
+    text = _REPEATED.sub("", _COLOUR.sub("", raw[: 2 * _LONGEST])[:_LONGEST].rstrip())
+    level = ""
+    for _ in range(8):
+        if match := _PROCESS.match(text):
+            process = match[1] or match[2]
+            text = text[match.end() :]
+        elif match := _LEVEL.match(text):
+            level = level or match[0].partition(" ")[0].rstrip(":")
+            text = text[match.end() :]
+        elif not level and (match := _OF_COLLECTORS.match(text)):
+            text = text[match.end() :]
+        else:
+            break
+    return LogLine(number, process, masked(text), level)

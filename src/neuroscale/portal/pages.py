@@ -1,0 +1,304 @@
+"""Shows the pages of asking: sign-in, the form with its plan, a change on its way, and its pull request."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.exceptions import HTTPException
+
+from neuroscale.core.errors import InputError, NeuroscaleError, Problem
+from neuroscale.forge.interface import ForgeError
+from neuroscale.forge.request_flow import Change, Desk, Refused
+from neuroscale.forge.service_changes import Requested
+from neuroscale.portal.form_fields import answers_in, posted, sheet
+from neuroscale.portal.pending_changes import BusyError, Job, PendingChanges, new_key
+from neuroscale.portal.people import SESSION, People, Person
+from neuroscale.portal.plan_panel import Panel, live_panel, panel
+from neuroscale.portal.pull_requests import progress
+from neuroscale.portal.rendering import Renderer
+from neuroscale.rendering.scaffolder.plan_step import request_of
+from neuroscale.repo.services import services_of
+from neuroscale.request.service_request import KnownNames
+
+_HERE = re.compile(r"/[A-Za-z0-9/_.-]*")
+"""Places of this server; `//` would be another one."""
+
+
+class SignInNeededError(Exception):
+    """The page is for people who are signed in."""
+
+
+async def _posted(request: Request) -> dict[str, str]:
+    return posted(await request.body(), request.headers.get("content-type", ""))
+
+
+Fields = Annotated[dict[str, str], Depends(_posted)]
+
+
+@dataclass(frozen=True)
+class PageContext:
+    """What the pages share."""
+
+    people: People
+    pending_changes: PendingChanges
+    renderer: Renderer
+    secure: bool
+
+    def show(self, request: Request, name: str, status: int = 200, **context: Any) -> HTMLResponse:
+        """A page, with who is signed in and what its forms carry."""
+        return self.renderer.page(request, name, status, person=self.people.of(request), **context)
+
+    def person(self, request: Request) -> Person:
+        """Who asks. Raises SignInNeededError."""
+        person = self.people.of(request)
+        if person is None:
+            raise SignInNeededError
+        return person
+
+    def check_form(self, request: Request, fields: Mapping[str, str]) -> None:
+        """Raises HTTPException for a form that no page of this server sent in this session."""
+        if not self.people.is_own_form(request, fields.get("form_token", "")):
+            raise HTTPException(403, "The form is from an earlier session: load its page again")
+
+    def begin(
+        self, person: Person, title: str, back: str, answers: dict[str, Any], change: Callable[[Desk], Change]
+    ) -> Response:
+        """Begin a change, and show how far it is."""
+        job = Job(new_key(), person.name, title, back, answers)
+        self.pending_changes.start(person, job, change)
+        return RedirectResponse(f"/changes/{job.key}", 303)
+
+
+def here(text: str) -> str:
+    """A place of this server that a form names; "/" for anything else."""
+    return text if _HERE.fullmatch(text) and not text.startswith("//") else "/"
+
+
+class AskingPages:
+    """The pages on which somebody asks for a service."""
+
+    def __init__(self, page_context: PageContext) -> None:
+        self._page_context = page_context
+
+    def add_to(self, app: FastAPI) -> None:
+        """Add their routes."""
+        shown: dict[str, Any] = {"methods": ["GET"], "response_model": None}
+        sent: dict[str, Any] = {"methods": ["POST"], "response_model": None}
+        app.add_api_route("/", self.front, **shown)
+        app.add_api_route("/sign-in", self.sign_in_form, **shown)
+        app.add_api_route("/sign-in", self.sign_in, **sent)
+        app.add_api_route("/sign-out", self.sign_out, **sent)
+        app.add_api_route("/new", self.new, **shown)
+        app.add_api_route("/new", self.asked, **sent)
+        app.add_api_route("/plan", self.plan, **sent)
+        app.add_api_route("/changes/{key}", self.change, **shown)
+        app.add_api_route("/changes/{key}/state", self.change_state, **shown)
+        app.add_api_route("/pull-requests/{number}", self.pull, **shown)
+        app.add_api_route("/pull-requests/{number}/state", self.pull_state, **shown)
+
+    def front(self, request: Request) -> Response:
+        """The services for somebody who is signed in, else the form."""
+        return RedirectResponse("/services" if self._page_context.people.of(request) else "/new", 303)
+
+    def sign_in_form(self, request: Request, to: str = "/") -> Response:
+        """Ask for a token."""
+        return self._page_context.show(
+            request, "sign_in.html", to=here(to), carried={}, problem="", forge=self._forge()
+        )
+
+    def _forge(self) -> str:
+        pending_changes = self._page_context.pending_changes
+        return pending_changes.address.removesuffix(".git") or pending_changes.missing
+
+    def sign_in(self, request: Request, fields: Fields) -> Response:
+        """Begin a session, and go on where the person was: with the answers, if the form sent them along."""
+        page_context = self._page_context
+        page_context.check_form(request, fields)
+        carried = {name.removeprefix("answer."): text for name, text in fields.items() if name.startswith("answer.")}
+        try:
+            session = page_context.people.sign_in(fields.get("token", ""))
+        except NeuroscaleError as error:
+            told = str(error)
+            if isinstance(error, InputError):
+                told = "; ".join(f"{one.message}. {one.fix}" for one in error.problems)
+            to = here(fields.get("to", "/"))
+            return page_context.show(
+                request, "sign_in.html", 422, to=to, carried=carried, problem=told, forge=self._forge()
+            )
+        to = f"/new?answers={_packed(carried)}" if carried else here(fields.get("to", "/"))
+        response = RedirectResponse(to, 303)
+        response.set_cookie(SESSION, session, httponly=True, samesite="strict", secure=page_context.secure)
+        return response
+
+    def sign_out(self, request: Request, fields: Fields) -> Response:
+        """End the session."""
+        self._page_context.check_form(request, fields)
+        self._page_context.people.sign_out(request)
+        response = RedirectResponse("/new", 303)
+        response.delete_cookie(SESSION)
+        return response
+
+    def new(self, request: Request, answers: str = "", change: str = "") -> Response:
+        """The form for a new service. `answers`: JSON of what stands in it; `change`: the change to mend."""
+        page_context = self._page_context
+        person = page_context.people.of(request)
+        if person is not None and page_context.pending_changes.address:
+            # Without the forge, the plan is by what was seen last, and the request itself tells.
+            with contextlib.suppress(ForgeError):
+                page_context.pending_changes.main(person)
+        given = _unpacked(answers) if answers else None
+        if person is not None and change and (job := page_context.pending_changes.job(change, person)) is not None:
+            given = job.answers
+        return self._form(request, given, (), with_plan=given is not None)
+
+    def _form(
+        self,
+        request: Request,
+        answers: Mapping[str, Any] | None,
+        problems: tuple[Problem, ...],
+        *,
+        with_plan: bool,
+        status: int = 200,
+    ) -> Response:
+        inputs = self._page_context.pending_changes.inputs
+        shown = sheet(inputs.template, answers, problems)
+        made = live_panel(answers, inputs) if with_plan and answers else Panel()
+        return self._page_context.show(
+            request,
+            "form.html",
+            status,
+            title="Ask for a service",
+            sheet=shown,
+            panel=made,
+            titles=shown.titles,
+            action="/new",
+            plan_at="/plan",
+            submit="Open the pull request",
+            missing=self._page_context.pending_changes.missing,
+        )
+
+    def plan(self, request: Request, fields: Fields) -> Response:
+        """The plan of a form while somebody types: a part of its page."""
+        self._page_context.check_form(request, fields)
+        inputs = self._page_context.pending_changes.inputs
+        answers = answers_in(inputs.template, fields)
+        titles = sheet(inputs.template).titles
+        return self._page_context.show(request, "plan.html", panel=live_panel(answers, inputs), titles=titles)
+
+    def asked(self, request: Request, fields: Fields) -> Response:
+        """What the form's buttons do: fill in a choice, show the plan, or open the pull request."""
+        page_context = self._page_context
+        page_context.check_form(request, fields)
+        inputs = page_context.pending_changes.inputs
+        answers = answers_in(inputs.template, fields)
+        if "fill" in fields:
+            return self._form(request, filled(answers, fields), (), with_plan=True)
+        if fields.get("do") != "open":
+            return self._form(request, answers, (), with_plan=True)
+        try:
+            wanted = request_of(answers, KnownNames.of(inputs.catalog, inputs.settings))
+        except InputError as error:
+            return self._form(request, answers, tuple(error.problems), with_plan=True, status=422)
+        person = page_context.people.of(request)
+        if person is None:
+            return page_context.show(
+                request, "sign_in.html", to="/new", carried=answers, problem="", forge=self._forge()
+            )
+        title = f"Ask for {wanted.environment}/{wanted.service}"
+        try:
+            return page_context.begin(person, title, "/new", answers, lambda _: Requested(lambda _: wanted))
+        except BusyError as error:
+            problems = (Problem("the server", "", str(error).removesuffix("."), "Your answers are kept."),)
+            return self._form(request, answers, problems, with_plan=True, status=503)
+
+    def _job(self, request: Request, key: str) -> Job:
+        job = self._page_context.pending_changes.job(key, self._page_context.person(request))
+        if job is None:
+            raise HTTPException(404, "There is no change of this name (any more)")
+        return job
+
+    def change(self, request: Request, key: str) -> Response:
+        """A change on its way."""
+        return self._page_context.show(request, "change.html", **_told(self._job(request, key)))
+
+    def change_state(self, request: Request, key: str) -> Response:
+        """How far it is: a part of its page."""
+        return self._page_context.show(request, "change_state.html", **_told(self._job(request, key)))
+
+    def pull(self, request: Request, number: int) -> Response:
+        """A pull request, with its checks."""
+        return self._pull(request, number, "pull.html")
+
+    def pull_state(self, request: Request, number: int) -> Response:
+        """How far it is: a part of its page."""
+        return self._pull(request, number, "pull_state.html")
+
+    def _pull(self, request: Request, number: int, name: str) -> Response:
+        page_context = self._page_context
+        person = page_context.person(request)
+        if not 1 <= number < 2**31:
+            raise HTTPException(404, "There is no pull request of this number")
+        with page_context.pending_changes.desk(person) as desk:
+            now = progress(desk.publisher.forge, number)
+        is_merged = now.path is not None and now.pull.state == "merged"
+        is_served = is_merged and now.path in services_of(page_context.pending_changes.main(person).snapshot)
+        if is_merged and not is_served:  # main may be older than the merge
+            is_served = now.path in services_of(page_context.pending_changes.main(person, now=True).snapshot)
+        return page_context.show(request, name, now=now, is_served=is_served)
+
+
+def _told(job: Job) -> dict[str, Any]:
+    """What a page says of a change."""
+    outcome, problem = job.outcome, job.problem
+    shown: dict[str, Any] = {
+        "job": job,
+        "panel": None,
+        "titles": {},
+        "findings": (),
+        "headline": "",
+        "problems": (),
+        "fault": "",
+        "published": None,
+        "base": "",
+        "notes": (),
+    }
+    if isinstance(problem, InputError):
+        shown["problems"] = problem.problems
+    elif problem is not None:
+        shown["fault"] = str(problem) if isinstance(problem, NeuroscaleError) else "This program failed: see its log."
+    if isinstance(outcome, Refused):
+        shown["panel"] = panel(outcome.plan)
+    elif outcome is not None and outcome.verdict is not None:
+        shown["headline"] = outcome.verdict.headline
+        shown["findings"] = [one for one in outcome.verdict.findings if one.severity == "error"]
+    elif outcome is not None:
+        shown |= {"published": outcome.published, "base": outcome.base.branch, "notes": outcome.notes}
+    return shown
+
+
+def filled(answers: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:
+    """The answers with those of the choice whose button was pressed. Raises InputError."""
+    return {**answers, **(_unpacked(fields["fill"]) if "fill" in fields else {})}
+
+
+def _packed(answers: Mapping[str, Any]) -> str:
+    return quote(json.dumps(dict(answers)), safe="")
+
+
+def _unpacked(text: str) -> dict[str, Any]:
+    """Answers in JSON, as this server's page sent them: plain values alone."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(one, str | int | float) for one in found.values()):
+        raise InputError.at("the form", "fill", "does not hold answers", "Send it from this server's page.")
+    return found

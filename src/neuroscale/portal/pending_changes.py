@@ -1,0 +1,156 @@
+"""Opens the pull requests: on the forge's main branch of now, by the path of `neuroscale request` and its like."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from neuroscale.core.errors import InputError, NeuroscaleError
+from neuroscale.forge.branches import Access, Branches
+from neuroscale.forge.connect import connect
+from neuroscale.forge.interface import Account, ForgeUnavailableError, Token
+from neuroscale.forge.request_flow import Change, Desk, Main, Outcome, Refused, Say
+from neuroscale.forge.service_pull_request import Publisher
+from neuroscale.portal.people import Person
+from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
+from neuroscale.repo.git import Git
+from neuroscale.repo.snapshot import GitSnapshot
+
+_FRESH = 15.0  # seconds for which main is believed to be where it was
+_AT_ONCE = 2  # changes that are judged at once: a verdict takes a core for some seconds
+_MOST_WAITING = 20  # changes that wait for that
+_MOST_OF_ONE = 3  # of one person
+_MOST_KEPT = 200  # changes whose outcome can still be seen
+_log = logging.getLogger(__name__)
+_QUIET: Say = lambda _: None  # noqa: E731
+
+
+class BusyError(NeuroscaleError):
+    """Too many changes wait already."""
+
+
+@dataclass
+class Job:
+    """A change on its way. `steps`: what it does, the newest last. `problem` is the error that ended it."""
+
+    key: str
+    owner: str
+    title: str
+    back: str  # the page to change the answers on
+    answers: dict[str, Any]
+    steps: list[str] = field(default_factory=list)
+    outcome: Outcome | Refused | None = None
+    problem: Exception | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.outcome is not None or self.problem is not None
+
+
+class PendingChanges:
+    """A clone at `root`, and the forge at `address` that gets the pull requests ("": there is none, for the reason
+    `missing`). The clone only gains objects of Git."""
+
+    def __init__(self, root: Path, address: str, inputs: PlanningInputs, missing: str = "") -> None:
+        self.root = root
+        self.address = address
+        self.missing = missing
+        self.git = Git(root)
+        self._inputs = inputs
+        self._main: Main | None = None
+        self._looked = 0.0
+        self._lock = threading.Lock()
+        self._jobs: dict[str, Job] = {}
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="change")
+
+    def close(self) -> None:
+        """Wait for what is being published, and let the clone go."""
+        self._pool.shutdown(cancel_futures=True)
+        self.git.close()
+
+    @property
+    def inputs(self) -> PlanningInputs:
+        """What to plan with: main's as it was seen last, else those of the start."""
+        return self._main.inputs if self._main is not None else self._inputs
+
+    def account(self, token: Token) -> Account:
+        """The account of a token. Raises InputError without a forge, and ForgeError."""
+        return connect(self._forge(), token).account()
+
+    def _forge(self) -> str:
+        if not self.address:
+            raise InputError.at("the server", "", f"has no forge: {self.missing}", "Start it in a clone of the forge.")
+        return self.address
+
+    @contextlib.contextmanager
+    def desk(self, person: Person, say: Say = _QUIET) -> Iterator[Desk]:
+        """Where the person changes services. Raises ForgeError and InputError."""
+        address = self._forge()
+        publisher = Publisher(connect(address, person.token), Branches(self.git, Access(address, person.token)))
+        yield Desk(self.git, publisher, say, person.asked_by)
+
+    def main(self, person: Person, *, now: bool = False) -> Main:
+        """The forge's main branch, at most some seconds old, or as it was seen last while the forge does not answer;
+        `now`: as it is now. Raises ForgeError and InputError."""
+        if not now and self._main is not None and time.monotonic() < self._looked + _FRESH:
+            return self._main
+        try:
+            with self.desk(person) as desk:
+                base = desk.publisher.base()
+        except ForgeUnavailableError:
+            if now or self._main is None:
+                raise
+            return self._main
+        with self._lock:
+            if self._main is None or self._main.base != base:
+                inputs = read_planning_inputs(GitSnapshot(self.git, base.commit))
+                self._main = Main(self.git, base, inputs)
+            self._looked = time.monotonic()
+            return self._main
+
+    def bring(self, person: Person, change: Callable[[Desk], Change], say: Say = _QUIET) -> Outcome | Refused:
+        """Open the pull request of a change, or bring the open one up to date, after the gate's judgement."""
+        with self.desk(person, say) as desk:
+            return desk.bring(change(desk))
+
+    def start(self, person: Person, job: Job, change: Callable[[Desk], Change]) -> Job:
+        """Begin a change, which goes on while the person looks at a page. Raises BusyError."""
+        with self._lock:
+            waiting = [one for one in self._jobs.values() if not one.is_over]
+            own = [one for one in waiting if one.owner == job.owner]
+            if len(waiting) >= _MOST_WAITING or len(own) >= _MOST_OF_ONE:
+                raise BusyError("Too many changes are on their way already. Try again when one of them is done.")
+            over = [key for key, one in self._jobs.items() if one.is_over]
+            for key in over[: max(0, len(self._jobs) - _MOST_KEPT)]:
+                del self._jobs[key]
+            self._jobs[job.key] = job
+        self._pool.submit(self._run, person, job, change)
+        return job
+
+    def _run(self, person: Person, job: Job, change: Callable[[Desk], Change]) -> None:
+        try:
+            job.steps.append("Looking at the forge's main branch")
+            job.outcome = self.bring(person, change, job.steps.append)
+        except NeuroscaleError as error:
+            job.problem = error
+        except Exception as error:  # a defect: its page says no more than that
+            _log.error("a change failed", exc_info=error)
+            job.problem = error
+
+    def job(self, key: str, person: Person) -> Job | None:
+        """A change that the person began; None if there is none of this key."""
+        found = self._jobs.get(key)
+        return found if found is not None and found.owner == person.name else None
+
+
+def new_key() -> str:
+    """A key that nobody guesses."""
+    return secrets.token_urlsafe(16)

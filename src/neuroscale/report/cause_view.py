@@ -1,0 +1,211 @@
+"""Shows why a server ended: as a mapping for programs, as text for people, and in short for a comment."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from neuroscale.core.printable import terminal
+from neuroscale.explain import Diagnosis, Evidence, ServerFacts
+from neuroscale.planning.fit import Fit
+from neuroscale.report.slow_view import ServingReport, serving_lines, serving_mapping
+
+_LONGEST = 400  # characters of a line of the log in an answer
+
+_MEASURED = (  # the log's figure, its words, and the plan's figure
+    ("weights_gib", "weights", "GiB"),
+    ("available_kv_cache_gib", "memory for the KV cache", "GiB"),
+    ("kv_cache_tokens", "KV cache", "tokens"),
+    ("max_concurrency", "requests of the longest context at once", "x"),
+    ("graphs_gib", "CUDA graphs", "GiB"),
+    ("load_seconds", "loading of the weights", "s"),
+    ("start_seconds", "start of the engine", "s"),
+)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The next configuration, and the fit that shows that it starts. `arguments` of `vllm serve` as a whole; `changed`
+    and `removed`: words of them; `overrides`: what `update --set` takes."""
+
+    arguments: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+    overrides: tuple[str, ...]
+    sentence: str
+    fit: Fit
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a log says, what comes next (or why nothing was planned), and the fit of what ran (None: not judged).
+    `until`: the last day of the overrides that `update` names. `edited`: fields in which the service is not what its
+    plan renders, where `next` is that plan; `local`: it runs on the local platform, whose forge commands then use.
+    `serving`: how its servers that answer serve (None: none was read). `unready`: why the pod of a server that started
+    is not ready, as a clause ("": it is ready, or no pod was read)."""
+
+    diagnosis: Diagnosis
+    facts: ServerFacts
+    next: Proposal | None
+    no_next: str
+    planned: Fit | None
+    service: str = ""
+    until: str = "YYYY-MM-DD"
+    edited: str = ""
+    local: bool = False
+    serving: ServingReport | None = None
+    log_digest: str = ""  # of the lines that were read, without secrets
+    unready: str = ""
+
+    @property
+    def update(self) -> str:
+        """The command that asks for the next configuration; "" if it is no override of a plan."""
+        end = " --local" if self.local else ""
+        if self.next is not None and self.edited:
+            return f"neuroscale upgrade {shlex.quote(self.service)}{end}"
+        if self.next is None or not self.next.overrides:
+            return ""
+        reason = f"explain: {self.diagnosis.cause.name}" if self.diagnosis.cause else "explain"
+        words = ["neuroscale", "update", self.service or "SERVICE"]
+        words += [f"--set={one}" for one in self.next.overrides]
+        return f"{shlex.join(words)} --reason={shlex.quote(reason)} --until={self.until}{end}"
+
+
+def cause_mapping(explained: Explanation) -> dict[str, Any]:
+    """The answer for programs; its lines are bounded and without secrets."""
+    diagnosis, planned = explained.diagnosis, explained.planned
+    cause = diagnosis.cause
+    return {
+        "schema_version": 1,
+        "verdict": diagnosis.verdict,
+        "known": diagnosis.verdict != "unknown",
+        "cause": cause.name if cause else None,
+        "title": cause.title if cause else None,
+        "sentence": diagnosis.sentence,
+        "follows": cause.follows if cause else None,
+        "numbers": dict(diagnosis.captured),
+        "evidence": [{"line": one.line, "text": _line(one.text)} for one in diagnosis.evidence],
+        "next": _next(explained),
+        "no_next": explained.no_next or None,
+        "also": [
+            {"cause": other.name, "title": other.title, "line": line.line, "text": _line(line.text)}
+            for other, line in diagnosis.also
+        ],
+        "server": {
+            "version": explained.facts.version or None,
+            "model": explained.facts.model or None,
+            "accelerator": explained.facts.card or None,
+            "arguments": dict(explained.facts.arguments),
+        },
+        "measured": dict(explained.facts.measured),
+        "unready": explained.unready or None,
+        "planned": None if planned is None else _planned(planned),
+        "serving": None if explained.serving is None else serving_mapping(explained.serving),
+    }
+
+
+def _next(explained: Explanation) -> dict[str, Any] | None:
+    found = explained.next
+    if found is None:
+        return None
+    fit = found.fit
+    return {
+        "sentence": found.sentence,
+        "changed": list(found.changed),
+        "removed": list(found.removed),
+        "vllm_args": list(found.arguments),
+        "answers": list(found.overrides),
+        "update": explained.update or None,
+        "model": fit.model,
+        "accelerator": fit.accelerator,
+        "count": fit.count,
+        "fit": {
+            "verdict": fit.verdict,
+            "within_error_band": bool(fit.close),
+            "kv_cache_tokens": fit.kv_cache_tokens,
+            "max_model_len": fit.max_model_len,
+            "max_concurrency": round(fit.max_concurrency, 2),
+            "memory_gib": fit.memory_gib.model_dump(),
+        },
+    }
+
+
+def _planned(fit: Fit) -> dict[str, Any]:
+    return {
+        "verdict": fit.verdict,
+        "weights_gib": fit.memory_gib.weights,
+        "available_kv_cache_gib": round(fit.available_gib, 2),
+        "kv_cache_tokens": fit.kv_cache_tokens,
+        "max_concurrency": round(fit.max_concurrency, 2),
+        "reasons": list(fit.reasons),
+    }
+
+
+def cause_lines(explained: Explanation) -> list[str]:
+    """The answer for people, line by line, for a terminal."""
+    diagnosis = explained.diagnosis
+    cause = diagnosis.cause
+    started = f"The server started, and its pod is not ready: {explained.unready}."
+    heads = {
+        "healthy": started if explained.unready else "Healthy: the server started.",
+        "unknown": f"Unknown: {diagnosis.sentence}",
+    }
+    lines = [f"{cause.title} ({cause.name})." if cause else heads[diagnosis.verdict]]
+    if cause:
+        lines.append(f"  {diagnosis.sentence}")
+    lines += [f"  {_place(one)}: {_line(one.text)}" for one in diagnosis.evidence]
+    if cause:
+        lines += ["", f"What to do: {cause.follows}"]
+    elif diagnosis.verdict == "unknown":
+        lines += ["", "These are the lines that matter most. docs/causes.md lists the causes that are known."]
+    lines += _next_lines(explained)
+    lines += _measured_lines(explained)
+    if diagnosis.also:
+        lines += ["", "Also seen:"]
+        lines += [
+            f"  {other.title} ({other.name}), line {line.line}: {_line(line.text)}" for other, line in diagnosis.also
+        ]
+    shown = [terminal(line, 2000) if line.strip() == line else f"  {terminal(line, 2000)}" for line in lines]
+    return [*shown, *(serving_lines(explained.serving) if explained.serving is not None else ())]
+
+
+def _next_lines(explained: Explanation) -> list[str]:
+    found = explained.next
+    if found is None:
+        return ["", explained.no_next] if explained.no_next else []
+    fit = found.fit
+    told = {"fits": "fits", "tight": "fits, close to the limit"}[fit.verdict]
+    lines = ["", f"Next configuration ({told}, by the plan for {fit.model} on {fit.count} x {fit.accelerator}):"]
+    lines.append(f"  {found.sentence}")
+    lines += [f"  {word}" for word in found.changed]
+    lines += [f"  without {word}" for word in found.removed]
+    tokens = f"{fit.kv_cache_tokens:,} tokens of KV cache"
+    at_once = f"{fit.max_concurrency:.2f} requests of {fit.max_model_len:,} tokens at once"
+    lines.append(f"  It has {tokens}: {at_once}.")
+    if found.arguments:
+        lines.append(f"  All arguments: {shlex.join(found.arguments)}")
+    if explained.update:
+        lines.append(f"  As a service: {explained.update}")
+    return lines
+
+
+def _measured_lines(explained: Explanation) -> list[str]:
+    measured = explained.facts.measured
+    plan: Mapping[str, Any] = {} if explained.planned is None else _planned(explained.planned)
+    lines = []
+    for name, words, unit in _MEASURED:
+        if name in measured:
+            figure = f"{measured[name]:,.2f}".rstrip("0").rstrip(".")
+            beside = f" (plan: {plan[name]:,} {unit})" if plan.get(name) else ""
+            lines.append(f"  {words}: {figure} {unit}{beside}")
+    return ["", "What the log measured:", *lines] if lines else []
+
+
+def _place(evidence: Evidence) -> str:
+    return f"line {evidence.line}" if evidence.line else "its pod"
+
+
+def _line(text: str) -> str:
+    return terminal(text, _LONGEST)
