@@ -23,6 +23,7 @@ from fastapi.responses import JSONResponse
 from model_faults import Call, Certificate, Fault
 from neuroscale.cluster.admission_tripwires import try_tripwires
 from neuroscale.cluster.endpoint import metrics
+from neuroscale.core.validation import part
 from neuroscale.kube.client import Identity, Object
 
 if TYPE_CHECKING:
@@ -409,7 +410,6 @@ def _changed_by_hand(lab: Lab) -> Iterator[Asked]:
     with _kept(lab, f"services-{lab.environment}"), _paused(lab, f"{lab.service}.{lab.environment}"):
         try:
             _merge_for_good(lab, service, most + 1)
-            lab.await_running()
             yield Asked()
         finally:
             lab.cluster.merge(service, {"spec": {"predictor": {"maxReplicas": most}}})
@@ -417,15 +417,25 @@ def _changed_by_hand(lab: Lab) -> Iterator[Asked]:
 
 
 def _merge_for_good(lab: Lab, service: Identity, most: int) -> None:
-    """Change the service until the change stays: Argo CD may be at work on it from before it was paused."""
-    for _ in range(_TRIES):
+    """Change the service until the change runs and stays."""
+
+    def change() -> None:
         lab.cluster.merge(service, {"spec": {"predictor": {"maxReplicas": most}}})
+        lab.await_running()
+
+    _for_good(change, lambda: lab.live(service)["spec"]["predictor"]["maxReplicas"] == most, f"a change of {service}")
+
+
+def _for_good(change: Callable[[], object], holds: Callable[[], bool], what: str) -> None:
+    """Make a change until it holds for a while: Argo CD may be at work on its object from before it was paused."""
+    for _ in range(_TRIES):
+        change()
         ends = time.monotonic() + _STAYS
-        while lab.live(service)["spec"]["predictor"]["maxReplicas"] == most:
+        while holds():
             if time.monotonic() > ends:
                 return
             time.sleep(0.2)
-    raise AssertionError(f"a change of {service} did not stay: Argo CD is not paused")
+    raise AssertionError(f"{what} did not stay: Argo CD is not paused")
 
 
 def _is_there(lab: Lab, identity: Identity) -> bool:
@@ -433,15 +443,7 @@ def _is_there(lab: Lab, identity: Identity) -> bool:
 
 
 def _delete_for_good(lab: Lab, identity: Identity) -> None:
-    """As `_merge_for_good`: delete it until it stays away."""
-    for _ in range(_TRIES):
-        lab.cluster.delete(identity)
-        ends = time.monotonic() + _STAYS
-        while not _is_there(lab, identity):
-            if time.monotonic() > ends:
-                return
-            time.sleep(0.2)
-    raise AssertionError(f"{identity} did not stay away: Argo CD is not paused")
+    _for_good(lambda: lab.cluster.delete(identity), lambda: not _is_there(lab, identity), f"the removal of {identity}")
 
 
 def _pod_label(label: str) -> Arrange:
@@ -506,10 +508,17 @@ def _paused(lab: Lab, application: str) -> Iterator[None]:
     """Within it, Argo CD ignores an application."""
     identity = Identity(_APPLICATIONS, "Application", "argocd", application)
     lab.cluster.merge(identity, {"metadata": {"annotations": {_PAUSED: "true"}}})
+    # A synchronisation that has begun goes on to its end, with its own tries.
+    lab.wait(lambda: not _synchronises(lab.live(identity)), f"Argo CD ends its work on {application}")
     try:
         yield
     finally:
         lab.cluster.merge(identity, {"metadata": {"annotations": {_PAUSED: None}}})
+
+
+def _synchronises(application: Object) -> bool:
+    state = part(application, "status", "operationState")
+    return "operation" in application or state.get("phase") in ("Running", "Terminating")
 
 
 def _again(found: Object) -> Object:
