@@ -198,7 +198,7 @@ def test_a_service_is_measured_by_its_plan_its_form_and_its_price(tmp_path: Path
     with model_endpoint() as (_, endpoint):
         endpoint = dataclasses.replace(endpoint, model="tiny-llama")
         found = service_place(asked, opened, endpoint, Service("tiny-moe", "team-alpha", "local", True))
-    assert (found.promise, found.plan["load"]["replica_users"]) == (20.0, 4)
+    assert (found.promise, found.load and found.load.replica_users) == (20.0, 4)
     assert found.question is not None
     assert "--max-num-seqs=4" in found.question.vllm_args
     subject = found.subject

@@ -505,9 +505,19 @@ def test_graphs_are_captured_twice_with_adapters() -> None:
     assert graphs("0.19.0", enable_lora=True, max_lora_rank=64) == pytest.approx(2 * plain)
 
 
+@pytest.mark.parametrize(
+    ("family", "space", "cache"), [("cpu", "4", 4 * 2**30), ("cpu", "0", None), ("cuda", "4", None)]
+)
+def test_a_variable_sizes_the_cache_on_a_cpu_alone(family: str, space: str, cache: int | None) -> None:
+    arguments = with_variables(EngineArguments(), {"VLLM_CPU_KVCACHE_SPACE": space}, family)
+    assert arguments.kv_cache_memory_bytes == cache
+    sized = with_variables(EngineArguments(kv_cache_memory_bytes=5), {"VLLM_CPU_KVCACHE_SPACE": space}, family)
+    assert sized.kv_cache_memory_bytes == (cache or 5)
+
+
 def test_variables_decide_about_graphs_and_the_runner() -> None:
     def asked(version: str = "0.32.0", **variables: str) -> tuple[bool, bool, tuple[str, ...]]:
-        arguments = with_variables(EngineArguments(max_model_len=8192), variables)
+        arguments = with_variables(EngineArguments(max_model_len=8192), variables, H100.family)
         result = fit(llama_8b(), H100, arguments, version=version)
         beside = {**result.overhead_gib, **result.later_gib}
         return "graphs" in result.overhead_gib, "token counts" in beside, tuple(one.dest for one in arguments.unplanned)

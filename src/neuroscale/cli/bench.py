@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from neuroscale.bench.largest_load import LargestLoad, Trial
     from neuroscale.bench.run import Bench, Outcome
     from neuroscale.cli.bench_subject import Place
+    from neuroscale.planning.plan import PlannedLoad
 
 _COMMAND_LINE = "the command line"
 _OUTPUT = ".state/bench"
@@ -148,7 +149,7 @@ class BenchRun:
     def __init__(self, place: Place, loads: Loads, limits: Limits, folder: Path, as_json: bool) -> None:
         self._place, self._limits, self._folder, self._as_json = place, limits, folder, as_json
         self._loads = loads
-        self._cells = _cells(loads, place.plan)
+        self._cells = _cells(loads, place.load)
         self._largest: tuple[float, LargestLoad] | None = None
         self._promise = _promise(loads, place) if loads.largest else 0.0
 
@@ -229,8 +230,9 @@ class BenchRun:
             f"{most} requests of this length are what the KV cache holds ({room.source})." if room.held == most else ""
         )
         predicted = self._place.largest_predicted(first, self._promise)
-        begin = predicted or (self._place.plan.get("load") or {}).get("replica_users") or first.users
-        return search(lambda users, run: self._trial(bench, users, run), self._promise, int(begin), most, why)
+        planned = self._place.load.replica_users if self._place.load else 0
+        begin = predicted or planned or first.users
+        return search(lambda users, run: self._trial(bench, users, run), self._promise, begin, most, why)
 
     def _trial(self, bench: Bench, users: int, run: int) -> Trial:
         from neuroscale.bench.cells import Cell
@@ -288,17 +290,16 @@ class BenchRun:
         return ExitStatus.FINDINGS if bad else ExitStatus.PASSED
 
 
-def _cells(loads: Loads, plan: dict[str, Any]) -> list[Cell]:
+def _cells(loads: Loads, load: PlannedLoad | None) -> list[Cell]:
     """The cells, in rising order of users for each length: by the options, else by the load that the service's form
     promises. Raises InputError where they are too many."""
     from neuroscale.bench.cells import Cell
 
-    load = plan.get("load") or {}
-    most = load.get("replica_users")
-    form = tuple(sorted({1, max(1, most // 4), most})) if isinstance(most, int) and most > 0 else _USERS
+    most = load.replica_users if load else 0
+    form = tuple(sorted({1, max(1, most // 4), most})) if most else _USERS
     users = loads.users or form
-    prompts = loads.prompts or ((load["prompt_tokens"],) if load.get("prompt_tokens") else _PROMPT)
-    answers = loads.answers or ((load["answer_tokens"],) if load.get("answer_tokens") else _ANSWER)
+    prompts = loads.prompts or ((load.prompt_tokens,) if load else _PROMPT)
+    answers = loads.answers or ((load.answer_tokens,) if load else _ANSWER)
     cells = [Cell(each, prompt, answer) for prompt in prompts for answer in answers for each in sorted(users)]
     if len(cells) > _MOST_CELLS:
         told = f"make {len(cells)} cells, and more than {_MOST_CELLS} take a day"

@@ -76,8 +76,8 @@ def _measure(name: str, environment: str, where: Where, folder: Path, opened: Re
     given = Question("", None, None, "", "", None, None)
     asked = Asked(f"{environment}/{name}", "", "", where, given, "", "chat", None)
     with opened_place(asked, lambda: opened) as place:
-        users = (place.plan.get("load") or {}).get("replica_users") or 1
-        loads = Loads((int(users),), None, None, largest=False, promise=None)
+        users = place.load.replica_users if place.load else 1
+        loads = Loads((users,), None, None, largest=False, promise=None)
         return BenchRun(place, loads, _LIMITS, folder, as_json=False).measure(again=True)
 
 

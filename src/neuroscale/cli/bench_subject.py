@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,20 +20,18 @@ from neuroscale.cli import speed
 from neuroscale.cli.chosen_cluster import Service, Where, opened_service
 from neuroscale.cli.fit import Question
 from neuroscale.cli.open_repository import Repository
+from neuroscale.cli.planned_help import planned_service, question_of
 from neuroscale.cluster.endpoint import chat, key
 from neuroscale.cluster.endpoint.access import open_endpoint
 from neuroscale.cluster.endpoint.connection import Endpoint, client
 from neuroscale.core.errors import InputError
-from neuroscale.core.files import text_if_there
 from neuroscale.core.tool_cache import PinError
-from neuroscale.core.validation import checked_address, part
-from neuroscale.core.yaml_io import read_mapping
-from neuroscale.explain.server_facts import engine_words
+from neuroscale.core.validation import checked_address
 from neuroscale.local.model_server import ModelServer
-from neuroscale.planning.fit import PINNED
+from neuroscale.planning.plan import Plan, PlannedLoad
 from neuroscale.planning.price import pod_price
 from neuroscale.planning.speed import Load, SpeedUnderLoad
-from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE, ServicePath
+from neuroscale.repo.layout import ServicePath
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class Asked:
 @dataclass(frozen=True)
 class Place:
     """An open endpoint, with what it says and what this clone plans. `question`: the replica, for the fit and the
-    speed (None: not known). `plan`: the service's plan (empty without one). `promise`: the seconds of the p95 of TTFT
+    speed (None: not known). `load`: that of its plan in this clone. `promise`: the seconds of the p95 of TTFT
     that its form asks for (None: there is none)."""
 
     endpoint: Endpoint
@@ -63,7 +61,7 @@ class Place:
     question: Question | None
     catalog: Catalog
     remarks: tuple[str, ...]
-    plan: dict[str, Any] = field(default_factory=dict)
+    load: PlannedLoad | None = None
     promise: float | None = None
 
     def predict(self, cell: Cell) -> SpeedUnderLoad | None:
@@ -146,35 +144,19 @@ def opened_place(asked: Asked, repository: Callable[[], Repository]) -> Iterator
 def service_place(asked: Asked, opened: Repository, endpoint: Endpoint, service: Service) -> Place:
     """A service's open endpoint with its plan in this clone. Raises InputError and EndpointError."""
     facts, remarks = ask(endpoint), []
-    folder = opened.root / ServicePath(service.environment, service.name).folder
-    plan, request = _mapping(folder / PLAN_FILE), _mapping(folder / REQUEST_FILE)
-    known = None
-    if plan:
-        words = [str(word) for word in plan.get("vllm_args") or ()]
-        known = replace(
-            asked.given,
-            model=str(plan.get("model") or ""),
-            accelerator=str(plan.get("accelerator") or "") or None,
-            count=plan.get("accelerator_count"),
-            vllm_args=engine_words(words),
-            vllm_version=facts.version or PINNED,
-            environment=tuple(f"{name}={value}" for name, value in part(plan, "environment_variables").items()),
-        )
+    planned = planned_service(ServicePath(service.environment, service.name), opened)
+    plan, known = planned.plan if planned else None, None
+    if plan is not None:
+        known = question_of(plan, asked.given)
+        known = replace(known, vllm_version=facts.version or known.vllm_version)
     else:
-        remarks.append(f"This clone has no plan of {service.name}: nothing is predicted. Pull its merge.")
-    promise = request.get("p95_ttft_seconds")
+        remarks.append(f"This clone has no plan of {service.name} to read: nothing is predicted. Pull its merge.")
     hourly, source = _price(asked, opened, plan, service.environment)
     name = f"{service.environment}/{service.name}"
     place = _place(asked, endpoint, facts, opened.catalog, known, hourly, source, remarks, name)
-    told = float(promise) if isinstance(promise, int | float) else None
-    subject = replace(place.subject, promised_p95_ttft_seconds=told)
-    return replace(place, subject=subject, plan=plan, promise=told)
-
-
-def _mapping(path: Path) -> dict[str, Any]:
-    """The mapping in a file of the clone; empty without one. Raises InputError if it cannot be read."""
-    text = text_if_there(path)
-    return part({"all": read_mapping(text, str(path)).value}, "all") if text else {}
+    promise = planned.request.p95_ttft_seconds if planned else None
+    subject = replace(place.subject, promised_p95_ttft_seconds=promise)
+    return replace(place, subject=subject, load=plan.load if plan else None, promise=promise)
 
 
 def _of_address(asked: Asked, catalog: Catalog, endpoint: Endpoint) -> Place:
@@ -243,16 +225,13 @@ def _tokenizer(named: str, facts: ServerFacts, weights: Any, model: str) -> tupl
     raise InputError.at("the tokenizer", "", told, "Name its folder, or its repository of the Hub: --tokenizer.")
 
 
-def _price(asked: Asked, opened: Repository, plan: dict[str, Any], environment: str) -> tuple[Decimal | None, str]:
+def _price(asked: Asked, opened: Repository, plan: Plan | None, environment: str) -> tuple[Decimal | None, str]:
     """US dollars per hour of one replica of a service, and their source."""
     if asked.hourly is not None:
         return asked.hourly, "--usd-per-hour"
-    named, resources = opened.settings.environments.get(environment), part(plan, "resources")
-    accelerator, count = str(plan.get("accelerator")), plan.get("accelerator_count")
-    if named is None or accelerator not in opened.catalog.accelerators or not isinstance(count, int):
+    named = opened.settings.environments.get(environment)
+    if plan is None or named is None or plan.accelerator not in opened.catalog.accelerators:
         return None, ""
-    cpu, memory = resources.get("cpu"), resources.get("memory_gib")
-    if not isinstance(cpu, int | float) or not isinstance(memory, int | float):
-        return None, ""
-    found = pod_price(opened.catalog, named.price_lists, accelerator, count, Decimal(repr(cpu)), Decimal(repr(memory)))
+    size = Decimal(plan.resources.cpu), Decimal(plan.resources.memory_gib)
+    found = pod_price(opened.catalog, named.price_lists, plan.accelerator, plan.accelerator_count, *size)
     return (None, "") if found is None else (found.hourly, found.source)

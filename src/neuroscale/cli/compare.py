@@ -15,11 +15,11 @@ from neuroscale.catalog.measurements import MeasuredLoad, Measurement, ServedWit
 from neuroscale.cli.fit import Question, asked
 from neuroscale.cli.open_repository import Repository, open_repository
 from neuroscale.cli.options import JsonOption, RepositoryOption, plain_console, print_json
+from neuroscale.cli.planned_help import question_of
 from neuroscale.cli.speed import answer
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import terminal
 from neuroscale.core.validation import suggest
-from neuroscale.explain.server_facts import engine_words
 from neuroscale.planning.fit import PINNED, device
 from neuroscale.planning.measured import (
     MOST_HITS,
@@ -307,18 +307,7 @@ def _of_service(named: str, opened: Repository) -> Subject:
     plan = read_plan(snapshot, path.folder)
     if plan is None:
         raise InputError.at(f"{path.folder}/{PLAN_FILE}", "", "is missing", f"Run: neuroscale replan {path.folder}")
-    environment = tuple(f"{name}={value}" for name, value in plan.environment_variables.items())
-    question = Question(
-        plan.model,
-        plan.accelerator,
-        plan.accelerator_count,
-        engine_words(plan.vllm_args),
-        plan.runtime.version,
-        None,
-        None,
-        environment=environment,
-    )
-    return _of_question(f"{path.environment}/{path.service}", question, opened.catalog)
+    return _of_question(f"{path.environment}/{path.service}", question_of(plan), opened.catalog)
 
 
 def _of_question(title: str, question: Question, catalog: Catalog) -> Subject:

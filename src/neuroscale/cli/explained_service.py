@@ -14,7 +14,7 @@ from neuroscale.cli.explain import OVERRIDDEN, explain_lines
 from neuroscale.cli.fit import Question, answer
 from neuroscale.cli.open_repository import Repository
 from neuroscale.cli.options import say_progress
-from neuroscale.cli.planned_help import Planned, planned_with, promise_of, with_help
+from neuroscale.cli.planned_help import Planned, planned_service, planned_with, promise_of, question_of, with_help
 from neuroscale.cluster.endpoint.access import PORT, pods_of
 from neuroscale.cluster.endpoint.pod_loads import read_loads
 from neuroscale.cluster.object_fields import condition, differences
@@ -28,9 +28,8 @@ from neuroscale.explain import LogLine
 from neuroscale.explain.server_facts import arguments_of, engine_words
 from neuroscale.explain.slow_service import judge_serving
 from neuroscale.kube.client import Cluster, Object
-from neuroscale.planning.plan import read_plan
 from neuroscale.rendering.service_folder import render
-from neuroscale.repo.layout import REQUEST_FILE, SERVICE_FILE, ServicePath
+from neuroscale.repo.layout import SERVICE_FILE, ServicePath
 from neuroscale.repo.services import find_service, services_of
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.report.cause_view import Explanation, Proposal
@@ -137,16 +136,6 @@ def _with_serving(
     )
 
 
-def planned_service(path: ServicePath, opened: Repository) -> Planned | None:
-    """The request and the plan of a service in this clone; None if it has none that can be read."""
-    try:
-        made = read_plan(FolderSnapshot(opened.root), path.folder)
-        request = opened.read_request(opened.root / path.folder / REQUEST_FILE) if made else None
-    except (OSError, InputError):
-        return None
-    return Planned(path.name, request, made) if request and made else None
-
-
 def _asks(planned: Planned, opened: Repository) -> Callable[[Proposal], bool]:
     """Whether the service's request can ask for a configuration: its overrides give a plan that is not refused, and
     that has all of the change."""
@@ -174,25 +163,20 @@ def _asks(planned: Planned, opened: Repository) -> Callable[[Proposal], bool]:
 def _question(pod: Object, given: Question, planned: Planned | None) -> Question:
     """What is given, and where nothing is, the pod's own command and the plan in this clone. An empty pod is that of
     the plan."""
-    model, accelerator, count = given.model, given.accelerator, given.count
+    base = question_of(planned.plan, given) if planned else given
+    container = server_container(pod)
     variables = dict(planned.plan.environment_variables) if planned else {}
-    for one in items(server_container(pod), "env"):
+    for one in items(container, "env"):
         if (name := str(one.get("name"))) in variables and "value" in one:
             variables[name] = str(one["value"])
-    if planned is not None:
-        model = model or planned.plan.model
-        accelerator = accelerator or planned.plan.accelerator
-        count = count or planned.plan.accelerator_count
-    words, image = _words(server_container(pod)), str(server_container(pod).get("image") or "")
-    if not pod and planned is not None:
-        words, image = list(planned.plan.vllm_args), planned.plan.runtime.image
     return replace(
-        given,
-        model=model,
-        accelerator=accelerator,
-        count=count,
-        vllm_args=given.vllm_args or engine_words(words),
-        vllm_version=given.vllm_version or image_version(image),
+        base,
+        model=given.model or base.model,
+        accelerator=given.accelerator or base.accelerator,
+        count=given.count or base.count,
+        vllm_args=given.vllm_args or (engine_words(_words(container)) if pod else base.vllm_args),
+        vllm_version=given.vllm_version
+        or (image_version(str(container.get("image") or "")) if pod else base.vllm_version),
         environment=tuple(f"{name}={value}" for name, value in variables.items()),
     )
 
@@ -230,10 +214,10 @@ def _restored(
     edited = _edited(live, planned, opened)
     if not edited:
         return explained
-    words = engine_words(planned.plan.vllm_args)
-    variables = tuple(f"{name}={value}" for name, value in planned.plan.environment_variables.items())
+    rendered = question_of(planned.plan)
+    words = rendered.vllm_args
     try:
-        fit = answer(replace(asked, vllm_args=words, environment=variables), opened.catalog)
+        fit = answer(replace(asked, vllm_args=words, environment=rendered.environment), opened.catalog)
     except InputError:
         return explained
     if fit.verdict == "refused":

@@ -93,7 +93,7 @@ def asked(question: Question, catalog: Catalog) -> Asked:
     card = catalog.accelerators.get(question.accelerator or "")
     if card is not None:
         problems += tuple(f"{fault.message}. {fault.fix}" for fault in check_dtype(parsed, facts, card))
-    arguments = with_variables(parsed.arguments.in_range(), _environment(question))
+    arguments = with_variables(parsed.arguments.in_range(), _environment(question), where.family)
     facts, unread_draft = _with_draft(facts, arguments, catalog)
     facts, where = as_measured(catalog.models.get(question.model), facts, where, arguments, question.vllm_version)
     return Asked(facts, where, arguments, problems, remarks + unread_draft)

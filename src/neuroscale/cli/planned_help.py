@@ -5,17 +5,21 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from neuroscale.cli.fit import Question
+from neuroscale.cli.open_repository import Repository
 from neuroscale.core.errors import InputError
 from neuroscale.core.printable import plainly_counted
-from neuroscale.explain.server_facts import arguments_of
+from neuroscale.explain.server_facts import arguments_of, engine_words
 from neuroscale.explain.slow_service import Bound, Promise, Serving, Try
 from neuroscale.planning.case import asked_rate
-from neuroscale.planning.plan import Plan
+from neuroscale.planning.plan import Plan, read_plan
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.planning_inputs import PlanningInputs
+from neuroscale.repo.layout import REQUEST_FILE, ServicePath
+from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.report.slow_view import Help, ServingReport
 from neuroscale.request.field_changes import OVERRIDES, FieldChanges, changed
 from neuroscale.request.service_request import KnownNames, Request
@@ -30,6 +34,30 @@ class Planned:
     name: str
     request: Request
     plan: Plan
+
+
+def planned_service(path: ServicePath, opened: Repository) -> Planned | None:
+    """The request and the plan of a service in this clone; None if it has none that can be read."""
+    try:
+        made = read_plan(FolderSnapshot(opened.root), path.folder)
+        request = opened.read_request(opened.root / path.folder / REQUEST_FILE) if made else None
+    except (OSError, InputError):
+        return None
+    return Planned(path.name, request, made) if request and made else None
+
+
+def question_of(plan: Plan, given: Question | None = None) -> Question:
+    """What a service's plan asks of the fit and the speed; `given`: the options, of which those that a plan decides are
+    replaced."""
+    return replace(
+        given or Question("", None, None, "", "", None, None),
+        model=plan.model,
+        accelerator=plan.accelerator,
+        count=plan.accelerator_count,
+        vllm_args=engine_words(plan.vllm_args),
+        vllm_version=plan.runtime.version,
+        environment=tuple(f"{name}={value}" for name, value in plan.environment_variables.items()),
+    )
 
 
 def promise_of(planned: Planned, inputs: PlanningInputs) -> Promise:

@@ -10,6 +10,7 @@ from typing import Any
 
 from neuroscale.core.units import GIB
 from neuroscale.core.validation import mapping, sequence
+from neuroscale.vllm.engine_arguments import CACHE_SPACE
 
 _QUANTITY = re.compile(
     r"([+-]?)([0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?"
@@ -206,10 +207,6 @@ def _narrowed(selector: Labels, rules: Sequence[Rule]) -> Labels:
     return labels
 
 
-CACHE_SPACE = "VLLM_CPU_KVCACHE_SPACE"
-"""The cache of each rank in GiB; vLLM prefers it to `--kv-cache-memory-bytes`."""
-
-
 def memory_limit(spec: Mapping[str, Any]) -> Decimal | None:
     """Bytes that the pod's one container may use at most; None if nothing limits it. Raises ValueError."""
     limits = [
@@ -225,14 +222,6 @@ def usable_memory(spec: Mapping[str, Any]) -> float:
     pod = read_pod({**spec, "overhead": None})  # the overhead belongs to the sandbox, not to the container
     reserved, limit = None if "memory" in pod.missing else pod.memory, memory_limit(spec)
     return float(min((size for size in (reserved, limit) if size is not None), default=Decimal(0)) / GIB)
-
-
-def cache_space(environment: Mapping[str, str]) -> int | None:
-    """GiB of the cache of each rank; None if the variable is not set, or is not a number."""
-    try:
-        return int(environment[CACHE_SPACE])
-    except (KeyError, ValueError):
-        return None
 
 
 def hidden_cache_space(environment: Mapping[str, str], hidden: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+from neuroscale.core.units import GIB
 from neuroscale.models.hf_overrides import of_context
 
 _Asks = Callable[[Any], bool]
@@ -266,8 +267,21 @@ _UNPLANNED = {
 """Each variable with its default (None: the default varies), and the memory that planning does not count."""
 
 
-def with_variables(arguments: EngineArguments, environment: Mapping[str, str]) -> EngineArguments:
-    """The arguments with the settings on memory in the server's environment variables."""
+CACHE_SPACE = "VLLM_CPU_KVCACHE_SPACE"
+"""The cache of each rank on a CPU in GiB; vLLM prefers it to `--kv-cache-memory-bytes`."""
+
+
+def cache_space(environment: Mapping[str, str]) -> int | None:
+    """GiB of the cache of each rank on a CPU; None if the variable is not set, or is not a number."""
+    try:
+        return int(environment[CACHE_SPACE])
+    except (KeyError, ValueError):
+        return None
+
+
+def with_variables(arguments: EngineArguments, environment: Mapping[str, str], family: str) -> EngineArguments:
+    """The arguments with the settings on memory in the environment variables of a server on that family of
+    accelerators."""
     parts = [
         Unplanned(name, what)
         for name, (default, what) in _UNPLANNED.items()
@@ -279,8 +293,10 @@ def with_variables(arguments: EngineArguments, environment: Mapping[str, str]) -
             switches[name] = {"0": False, "1": True}.get(environment[name].strip())
             if switches[name] is None:
                 parts.append(Unplanned(name, f"the value {environment[name]!r}, which is neither 0 nor 1"))
+    space = cache_space(environment) if family == "cpu" else None
     return replace(
         arguments,
+        kv_cache_memory_bytes=space * GIB if space and space > 0 else arguments.kv_cache_memory_bytes,
         graphs_estimated=switches.get(ESTIMATE_GRAPHS),
         second_runner=switches.get(SECOND_RUNNER),
         unplanned=(*arguments.unplanned, *parts),

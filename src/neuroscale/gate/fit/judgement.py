@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from neuroscale.core.units import GIB
 from neuroscale.core.yaml_io import Path
 from neuroscale.gate.evaluation import manifest_finding
 from neuroscale.gate.fit.known_models import Knowledge, KnownModel, KnownPlace, UnknownError
@@ -41,7 +40,7 @@ from neuroscale.gate.fit.volumes import (
     check_shared_memory,
 )
 from neuroscale.gate.verdict import Finding, Severity
-from neuroscale.manifests.pod_resources import CACHE_SPACE, cache_space, hidden_cache_space, memory_limit
+from neuroscale.manifests.pod_resources import hidden_cache_space, memory_limit
 from neuroscale.manifests.serving_runtimes import SERVING
 from neuroscale.planning.fit import Fit, uncounted
 from neuroscale.planning.fit.messages import more_room
@@ -49,7 +48,7 @@ from neuroscale.vllm.accelerator_rules import Fault, pod_ranks, reaches_all_pods
 from neuroscale.vllm.arguments import Parsed, ProblemKind, parse_arguments
 from neuroscale.vllm.command import ServeCommand
 from neuroscale.vllm.command_rules import BY_ABSENCE, check_command
-from neuroscale.vllm.engine_arguments import EngineArguments, with_variables
+from neuroscale.vllm.engine_arguments import CACHE_SPACE, EngineArguments, with_variables
 from neuroscale.vllm.images import judged_as
 from neuroscale.vllm.model_rules import length_is_forced
 
@@ -263,7 +262,7 @@ class _Judgement:
         return self.knowledge
 
     def _memory(self, model: KnownModel, place: KnownPlace, faults: Sequence[Fault], unread: bool) -> Fit:
-        arguments = with_variables(self._arguments(place).in_range(), self.command.environment)
+        arguments = self._arguments(place)
         result = model.fit_on(place.device, arguments, self.parsed.asked or self.parsed.version)
         self.fitted = not result.unjudged
         missing = uncounted(model.facts, arguments)
@@ -319,11 +318,7 @@ class _Judgement:
         self._of_container(faults)
 
     def _arguments(self, place: KnownPlace) -> EngineArguments:
-        """The arguments; on a CPU with the cache size of its variable, in GiB."""
-        arguments, space = self.parsed.arguments, cache_space(self.command.environment)
-        if place.device.family == "cpu" and space is not None and space > 0:
-            return replace(arguments, kv_cache_memory_bytes=space * GIB)
-        return arguments
+        return with_variables(self.parsed.arguments.in_range(), self.command.environment, place.device.family)
 
     def _variables(self, place: KnownPlace | None) -> None:
         environment, service = self.command.environment, self.server.port_service

@@ -9,9 +9,10 @@ from typing import Any
 from neuroscale.core.validation import mapping, sequence
 from neuroscale.core.yaml_io import Path
 from neuroscale.manifests.objects import Manifest
-from neuroscale.manifests.pod_resources import CACHE_SPACE, Pod, cache_space, read_pod
+from neuroscale.manifests.pod_resources import Pod, read_pod
 from neuroscale.manifests.runtime_merge import filled
 from neuroscale.vllm.command import ServeCommand, serve_command
+from neuroscale.vllm.engine_arguments import CACHE_SPACE, cache_space
 
 
 @dataclass(frozen=True)
