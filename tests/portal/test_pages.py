@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from examples import examples
 from neuroscale.cluster.service_status import ServiceStatus
+from neuroscale.forge.after_merge.comments import MARKER as SMOKE_MARKER
+from neuroscale.forge.after_merge.comments import Record
 from neuroscale.forge.branches import REQUIRED_CHECK
 from neuroscale.forge.interface import Comment, CommitStatus
 from neuroscale.portal import rendering
@@ -233,6 +235,18 @@ def test_a_merged_pull_request_leads_to_its_service_while_there_is_one(
     assert "Merged. Argo CD carries it out" in text
     assert (f'href="/services/dev/{service}"' in text) == leads
     assert (f"no service dev/{service} any more" in text) != leads
+
+
+def test_a_merged_pull_request_is_asked_for_seldom_until_it_is_tested(pending_changes: FakePendingChanges) -> None:
+    client = signed_in(pending_changes)
+    pending_changes.forge.now = replace(PULL, state="merged", head_branch="neuroscale/dev/support-chat")
+    for outcome, waits in ((None, True), ("waiting", True), ("passed", False), ("failed", False)):
+        if outcome is not None:
+            record = Record({"dev/support-chat": (outcome, ())}).line()
+            body = f"{SMOKE_MARKER}\n## Smoke tests\n{record}\n"
+            pending_changes.forge.said = [Comment(1, "smoke", body)]
+        text = client.get("/pull-requests/7/state").text
+        assert ("data-wait=" in text, "data-over" in text) == (waits, not waits), outcome
 
 
 def test_the_services_are_shown_while_the_forge_does_not_answer(

@@ -46,7 +46,11 @@ class ServeClient {
     }
     if (response.ok) return answer;
     const message = answer.message ?? `neuroscale serve answered ${response.status}`;
-    throw response.status < 500 ? new InputError(message) : new Error(message);
+    if (response.status >= 500) throw new Error(message);
+    const refusal = new InputError(message);
+    // The step's log shows the stack: a person who is refused wants the sentences, and no place in this file.
+    refusal.stack = message;
+    throw refusal;
   }
 }
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neuroscale.forge.after_merge.comments import MARKER as SMOKE_MARKER
+from neuroscale.forge.after_merge.comments import record_of
 from neuroscale.forge.branches import REQUIRED_CHECK
-from neuroscale.forge.interface import CommitStatus, PullRequest
+from neuroscale.forge.interface import Comment, CommitStatus, PullRequest
 from neuroscale.forge.rest import Forge
 from neuroscale.forge.service_history import Comments, headlines
 from neuroscale.repo.layout import ServicePath
@@ -16,7 +17,7 @@ from neuroscale.report.markdown import MARKER
 @dataclass(frozen=True)
 class Progress:
     """A pull request now. `gate`: the required check (None: it has not begun). `path`: the service that it is about, by
-    its branch (None: another change)."""
+    its branch (None: another change). `is_tested`: whether the smoke tests of its merge have an outcome."""
 
     pull: PullRequest
     gate: CommitStatus | None
@@ -24,10 +25,13 @@ class Progress:
     told: tuple[Comments, ...]
     approved_by: tuple[str, ...]
     path: ServicePath | None
+    is_tested: bool
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is to come on it: it was closed, or merged and tested."""
+        """Whether nothing more is to come on it: it was closed, or merged and, if it is about a service, tested."""
+        if self.pull.state == "merged":
+            return self.path is None or self.is_tested
         return self.pull.state == "closed"
 
     @property
@@ -52,14 +56,21 @@ def progress(forge: Forge, number: int) -> Progress:
     statuses = forge.statuses(pull.head_sha)
     required = REQUIRED_CHECK[forge.kind]
     comments = forge.comments(number)
+    path = service_of_branch(pull.head_branch)
     return Progress(
         pull,
         next((one for one in statuses if one.context == required), None),
         tuple(one for one in statuses if one.context != required),
         (*headlines(comments, MARKER), *headlines(comments, SMOKE_MARKER)),
         forge.approved_by(number),
-        service_of_branch(pull.head_branch),
+        path,
+        path is not None and any(_has_outcome(comment, path) for comment in comments),
     )
+
+
+def _has_outcome(comment: Comment, path: ServicePath) -> bool:
+    record = record_of(comment)
+    return record is not None and record.services.get(path.name, ("waiting", ()))[0] != "waiting"
 
 
 def service_of_branch(branch: str) -> ServicePath | None:

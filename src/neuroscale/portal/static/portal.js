@@ -22,8 +22,9 @@ function watch(place) {
       const found = await part(place.dataset.load);
       if (found === null) return;
       if (found.ok) {
-        waits = every || waits;
         if (shown !== found.text && !place.contains(document.activeElement)) place.innerHTML = shown = found.text;
+        const slower = place.querySelector("[data-wait]");
+        waits = slower ? Number(slower.dataset.wait) : every || waits;
         const go = place.querySelector("[data-go]");
         if (go) return void location.replace(go.dataset.go);
         if (!every || place.querySelector("[data-over]")) return;
