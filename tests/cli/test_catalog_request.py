@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,20 @@ def test_a_model_comes_from_its_config_to_a_pull_request_that_passes_and_stays_o
     project.clone.git.close()
 
 
-def test_a_benchmark_comes_from_its_result_to_a_pull_request_that_tells_its_figures(
+ANSWERS = """\
+service: help-desk
+model: Qwen/Qwen3-8B
+team: team-alpha
+environment: dev
+concurrent_users: 8
+longest_prompt_tokens: 1024
+longest_answer_tokens: 256
+p95_ttft_seconds: 2
+availability: standard
+"""
+
+
+def test_a_benchmark_comes_from_its_result_to_a_merge_that_the_next_plan_believes(
     forge_server: ForgeServer, tmp_path: Path
 ) -> None:
     project = cloned(forge_server, committed_repository(tmp_path), tmp_path / "clone")
@@ -56,17 +70,30 @@ def test_a_benchmark_comes_from_its_result_to_a_pull_request_that_tells_its_figu
         "loads": [measured_load(8, inter_token=0.07), measured_load(16, inter_token=0.002)],
     }
     (tmp_path / "bench.json").write_text(json.dumps(told))
-    command = [sys.executable, "-P", "-m", "neuroscale", "catalog", "record", "--from", str(tmp_path / "bench.json")]
-    command += ["--pull-request", "--json", "--token-file", str(forge_server.token_file("developer"))]
-    said = []
-    for _ in range(2):
+    (tmp_path / "answers.yaml").write_text(ANSWERS)
+
+    def said_by(*words: str) -> dict[str, Any]:
+        command = [sys.executable, "-P", "-m", "neuroscale", *words, "--json"]
         done = subprocess.run(command, cwd=project.clone.root, capture_output=True, text=True, timeout=240, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-        said.append(json.loads(done.stdout))
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    record = ["catalog", "record", "--from", str(tmp_path / "bench.json"), "--pull-request"]
+    record += ["--token-file", str(forge_server.token_file("developer"))]
+    before = said_by("plan", str(tmp_path / "answers.yaml"))
+    said = [said_by(*record) for _ in range(2)]
     assert [one["outcome"] for one in said] == ["opened", "unchanged"]
     pull = project.developer.pull(said[0]["number"])
     assert pull.title == "Record a measurement of Qwen/Qwen3-8B"
     assert "8 users, 1,024 + 256 tokens" in pull.body
     assert "Plans do not believe it" in pull.body
     assert project.status(pull) == "success"
+    project.owner.approve(pull.number, pull.head_sha)
+    project.owner.merge(pull.number, pull.head_sha)
+    project.clone.run("switch", "--quiet", "--detach", project.main())
+    after = said_by("plan", str(tmp_path / "answers.yaml"))
+    assert {"--max-num-seqs=16"} <= set(before["vllm_args"]) & set(after["vllm_args"])
+    assert (before["load"]["coverage"], after["load"]["coverage"]) == ("interpolated", "measured")
+    assert after["load"]["ttft_seconds"]["p95"]["value"] == pytest.approx(0.25)  # as the benchmark says
     project.clone.git.close()

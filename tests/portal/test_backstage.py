@@ -6,21 +6,19 @@ import base64
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 
 from backstage import NODE
+from backstage_pages import FORM, Backstage, Person, chromium
 from forge_server import ForgeServer
 from plan_factory import pull_request_for
 from platform_repository import PLATFORM, TEMPLATE
@@ -32,41 +30,10 @@ pytestmark = [pytest.mark.browser, pytest.mark.tools]
 
 ROOT = Path(__file__).resolve().parents[2]
 PORTAL = ROOT / "platform/portal"
-PICTURES = os.environ.get("NEUROSCALE_PORTAL_PICTURES", "")
-FORM = "/create/templates/default/llm-inference-service"
 # A form has no overrides.
 EXAMPLES = [
     path for path in sorted((ROOT / "templates/examples").glob("*.yaml")) if "\noverrides:" not in path.read_text()
 ]
-
-
-@dataclass(frozen=True)
-class Backstage:
-    """A running Backstage, whose guest is the forge's `developer`."""
-
-    url: str
-
-    def ask(self, method: str, path: str, body: Any = None) -> httpx.Response:
-        """Ask its backend as the guest."""
-        identity = httpx.post(f"{self.url}/api/auth/guest/refresh", json={}).json()["backstageIdentity"]
-        headers = {"authorization": f"Bearer {identity['token']}"}
-        return httpx.request(method, f"{self.url}{path}", json=body, headers=headers, timeout=60)
-
-    def entity(self, kind: str, name: str) -> dict[str, Any] | None:
-        """An entity of its catalog."""
-        answer = self.ask("GET", f"/api/catalog/entities/by-name/{kind}/default/{name}")
-        return answer.json() if answer.status_code == 200 else None
-
-    def dry_run(self, answers: Any) -> httpx.Response:
-        """A dry run of the template as its catalog has it."""
-        template = self.entity("template", "llm-inference-service")
-        assert template is not None
-        files = [
-            {"path": path, "base64Content": base64.b64encode(text.encode()).decode(), "executable": False}
-            for path, text in TEMPLATE.files.items()
-        ]
-        body = {"template": template, "values": answers, "secrets": {}, "directoryContents": files}
-        return self.ask("POST", "/api/scaffolder/v2/dry-run", body)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +50,11 @@ def backstage(site: Site) -> Iterator[Backstage]:
     token.write_text("a-token-of-the-portal-in-this-test\n")
     token.chmod(0o600)
     own = site.folder / "own.yaml"
-    own.write_text(yaml.safe_dump({"neuroscale": {"token": {"$file": str(token)}, "refreshSeconds": 2}}))
+    own.write_text(
+        yaml.safe_dump(
+            {"neuroscale": {"token": {"$file": str(token)}, "refreshSeconds": 2, "pagesUrl": "http://pages.test/"}}
+        )
+    )
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     found, written = Backstage(f"http://127.0.0.1:{port}"), site.folder / "backstage.log"
@@ -104,22 +75,12 @@ def backstage(site: Site) -> Iterator[Backstage]:
             command, cwd=PORTAL, env={**os.environ, **environment}, stdout=log, stderr=subprocess.STDOUT
         )
         try:
-            wait_for(lambda: process.poll() is not None or _ready(found), 180, "Backstage's template")
+            wait_for(lambda: process.poll() is not None or found.is_ready(), 180, "Backstage's template")
             assert process.poll() is None, written.read_text()[-3000:]
             yield found
         finally:
             process.terminate()
             process.wait(60)
-
-
-def _ready(backstage: Backstage) -> bool:
-    try:
-        return all(
-            backstage.entity(kind, name)
-            for kind, name in (("template", "llm-inference-service"), ("group", "team-alpha"))
-        )
-    except (httpx.HTTPError, ValueError, KeyError):
-        return False
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
@@ -141,18 +102,51 @@ def test_a_refusal_ends_a_dry_run_with_the_planners_sentence(backstage: Backstag
 
 
 def test_a_person_asks_for_a_service_changes_it_and_reads_a_refusal(site: Site, backstage: Backstage) -> None:
-    program = shutil.which("chromium")
-    assert program, "Chromium is missing: apt-get install chromium"
-    from playwright.sync_api import sync_playwright
+    with chromium() as page:
+        person = Person(page, backstage)
 
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        try:
-            page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
-            page.set_default_timeout(60_000)
-            _story(site, backstage, page)
-        finally:
-            browser.close()
+        # The form, as a stock Backstage draws it, from sign-in to the pull request.
+        person.enter(FORM)
+        page.get_by_text("Language model behind a URL").first.wait_for()
+        person.fill_in(Service_name="support-chat")
+        person.choose("Model", "Gemma 4 26B-A4B, instruction-tuned, QAT 4-bit")
+        person.choose("Team", "team-alpha")
+        person.choose("Environment", "dev")
+        person.picture("form")
+        person.press("Next")
+        person.fill_in(Concurrent_users="4")
+        person.press("Review")
+        person.picture("review")
+        person.press("Create")
+        address = person.opened()
+        person.picture("result")
+        pull = beside(site.pull)
+        assert (pull.author, pull.head_branch, pull.url) == ("developer", "neuroscale/dev/support-chat", address)
+        assert "user:default/developer" in pull.body
+        beside(site.merge)
+
+        # The service in the catalog, soon after the merge, and the form with its present answers.
+        wait_for(lambda: backstage.entity("component", "support-chat.dev"), 60, "the service in the catalog")
+        person.go("/catalog/default/component/support-chat.dev")
+        person.page.get_by_role("link", name="Change this service").wait_for()
+        assert person.page.get_by_text("Depends on components").count() == 0
+        own = person.page.get_by_role("link", name="State, history, promote, retire")
+        assert str(own.get_attribute("href")).endswith("/services/dev/support-chat")
+        person.picture("service")
+        person.follow("Change this service")
+        person.press("Next")
+        assert person.page.get_by_label("Concurrent users").first.input_value() == "4"
+        person.fill_in(Concurrent_users="6")
+        person.press("Review", "Create")
+        person.opened()
+        assert beside(site.pull).title == "Change dev/support-chat: concurrent_users 6"
+
+        # A refusal, in the planner's words alone.
+        person.go(f"{FORM}?formData={json.dumps({**_answers(), 'longest_prompt_tokens': 1_000_000})}")
+        person.press("Next", "Review", "Create")
+        person.page.get_by_text("What works:").first.wait_for()
+        person.picture("refusal")
+        assert "client.js" not in person.page.content()
 
 
 def test_it_starts_with_the_local_platform() -> None:
@@ -171,73 +165,11 @@ def test_it_starts_with_the_local_platform() -> None:
             found = re.search(r"in Backstage: (http://\S+) \(enter as a guest\)", told)
             assert found is not None, told
             running = Backstage(found[1])
-            wait_for(lambda: _ready(running), 120, "the template and the teams in the catalog")
+            wait_for(running.is_ready, 120, "the template and the teams in the catalog")
             assert running.dry_run(_answers()).status_code == 200
             assert re.search(r"portal +\d+ +\d+ +\d+ +0 +healthy", local("status"))
         finally:
             local("down", "--delete")
-
-
-def _story(site: Site, backstage: Backstage, page: Any) -> None:
-    def picture(name: str) -> None:
-        if PICTURES:
-            page.mouse.move(700, 5)  # away from Backstage's menu, which unfolds under a mouse
-            page.wait_for_timeout(800)
-            page.screenshot(path=f"{PICTURES}/backstage-{name}.png", full_page=True)
-
-    def fill_in(**answers: str) -> None:
-        for label, answer in answers.items():
-            page.get_by_label(label.replace("_", " ")).first.fill(answer)
-
-    def choose(label: str, choice: str) -> None:
-        page.get_by_label(label, exact=False).first.click()
-        page.get_by_role("option").filter(has_text=choice).first.click()
-
-    # The form, as a stock Backstage draws it, from sign-in to the pull request.
-    page.goto(f"{backstage.url}{FORM}")
-    page.get_by_role("button", name="Enter").click()
-    page.get_by_text("Language model behind a URL").first.wait_for()
-    fill_in(Service_name="support-chat")
-    choose("Model", "Gemma 4 26B-A4B, instruction-tuned, QAT 4-bit")
-    choose("Team", "team-alpha")
-    choose("Environment", "dev")
-    picture("form")
-    page.get_by_role("button", name="Next").click()
-    fill_in(Concurrent_users="4")
-    picture("traffic")
-    page.get_by_role("button", name="Review").click()
-    picture("review")
-    page.get_by_role("button", name="Create").click()
-    page.get_by_role("link", name="Pull request").wait_for(timeout=180_000)
-    picture("result")
-    pull = beside(site.pull)
-    assert (pull.author, pull.head_branch) == ("developer", "neuroscale/dev/support-chat")
-    assert "user:default/developer" in pull.body
-    assert page.get_by_role("link", name="Pull request").get_attribute("href") == pull.url
-    beside(site.merge)
-
-    # The service in the catalog, soon after the merge, and the form with its present answers.
-    wait_for(lambda: backstage.entity("component", "support-chat.dev"), 60, "the service in the catalog")
-    page.goto(f"{backstage.url}/catalog/default/component/support-chat.dev")
-    page.get_by_role("link", name="Change this service").wait_for()
-    picture("service")
-    with page.expect_popup() as opened:
-        page.get_by_role("link", name="Change this service").click()
-    page = opened.value
-    page.get_by_role("button", name="Next").click()
-    assert page.get_by_label("Concurrent users").first.input_value() == "4"
-    fill_in(Concurrent_users="6")
-    page.get_by_role("button", name="Review").click()
-    page.get_by_role("button", name="Create").click()
-    page.get_by_role("link", name="Pull request").wait_for(timeout=180_000)
-    assert beside(site.pull).title == "Change dev/support-chat: concurrent_users 6"
-
-    # A refusal, in the planner's words.
-    page.goto(f"{backstage.url}{FORM}?formData={json.dumps({**_answers(), 'longest_prompt_tokens': 1_000_000})}")
-    for button in ("Next", "Review", "Create"):
-        page.get_by_role("button", name=button).click()
-    page.get_by_text("What works:").first.wait_for()
-    picture("refusal")
 
 
 def _answers() -> dict[str, Any]:

@@ -33,11 +33,12 @@ class TemplateSteps {
 
 /** Keeps the catalog's teams and services equal to those of the forge's main branch. */
 class ServiceEntities {
-  constructor(client, tasks, logger, portalUrl) {
+  /** `addresses`: `form`, where this portal is, and `pages`, where people find the server's own pages (or nothing). */
+  constructor(client, tasks, logger, addresses) {
     this.client = client;
     this.tasks = tasks;
     this.logger = logger;
-    this.portalUrl = portalUrl;
+    this.addresses = addresses;
   }
 
   getProviderName() {
@@ -50,7 +51,7 @@ class ServiceEntities {
       fn: async () => {
         try {
           const { teams, services } = await this.client.services();
-          const entities = [SYSTEM, ...teams.map(group), ...services.map(service => component(service, this.portalUrl))];
+          const entities = [SYSTEM, ...teams.map(group), ...services.map(service => component(service, this.addresses))];
           await connection.applyMutation({
             type: 'full',
             entities: entities.map(entity => ({ entity: located(entity), locationKey: 'neuroscale' })),
@@ -63,12 +64,15 @@ class ServiceEntities {
   }
 }
 
-/** A service as its folder describes it, with a link that fills the form in with its present answers. Backstage takes
- * only whole addresses for links, and opens them in a new tab. */
-function component({ catalog_info: entity, answers }, portalUrl) {
+/** A service as its folder describes it, with a link that fills the form in with its present answers, and one to its
+ * own page. Backstage takes only whole addresses for links, and opens them in a new tab. */
+function component({ catalog_info: entity, answers }, { form, pages }) {
   const query = new URLSearchParams({ formData: JSON.stringify(answers) });
-  const change = { title: 'Change this service', url: `${portalUrl}${FORM}?${query}`, icon: 'scaffolder' };
-  return { ...entity, metadata: { ...entity.metadata, links: [change, ...(entity.metadata.links ?? [])] } };
+  const change = { title: 'Change this service', url: `${form}${FORM}?${query}`, icon: 'scaffolder' };
+  const place = [answers.environment, answers.service].map(encodeURIComponent).join('/');
+  const own = { title: 'State, history, promote, retire', url: `${pages}/services/${place}`, icon: 'dashboard' };
+  const links = [change, ...(pages ? [own] : []), ...(entity.metadata.links ?? [])];
+  return { ...entity, metadata: { ...entity.metadata, links } };
 }
 
 function group({ owner, name }) {

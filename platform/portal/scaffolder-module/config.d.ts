@@ -7,6 +7,8 @@ export interface Config {
      * @visibility secret
      */
     token: string;
+    /** Where people find the server's own pages, such as https://models.example.com. Services then link to theirs. */
+    pagesUrl?: string;
     /** How often the catalog takes teams and services from `neuroscale serve`, in seconds. Default: 30. */
     refreshSeconds?: number;
   };

@@ -36,8 +36,9 @@ const catalogModule = createBackendModule({
         const seconds = config.getOptionalNumber('neuroscale.refreshSeconds') ?? 30;
         const tasks = scheduler.createScheduledTaskRunner({ frequency: { seconds }, timeout: { seconds: 60 } });
         catalog.addProcessor(new TemplateSteps());
-        const url = config.getString('app.baseUrl').replace(/\/+$/, '');
-        catalog.addEntityProvider(new ServiceEntities(ServeClient.fromConfig(config), tasks, logger, url));
+        const form = config.getString('app.baseUrl').replace(/\/+$/, '');
+        const pages = config.getOptionalString('neuroscale.pagesUrl')?.replace(/\/+$/, '');
+        catalog.addEntityProvider(new ServiceEntities(ServeClient.fromConfig(config), tasks, logger, { form, pages }));
       },
     });
   },

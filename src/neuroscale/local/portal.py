@@ -47,8 +47,8 @@ class Portal:
         token.parent.mkdir(mode=PRIVATE, exist_ok=True)
         if not token.exists():
             write_private(token, secrets.token_urlsafe(32) + "\n")
-        own = {"neuroscale": {"token": {"$file": str(token)}, "refreshSeconds": 5}}
-        write_private(self._config, dump(own))
+        own = {"token": {"$file": str(token)}, "refreshSeconds": 5, "pagesUrl": Pages(self.state).url.rstrip("/")}
+        write_private(self._config, dump({"neuroscale": own}))
 
     def process(self) -> Process:
         """The process for the supervisor. It runs as the person who started the platform."""
