@@ -10,7 +10,7 @@ from typing import Any
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.printable import counted
 from neuroscale.planning.load_choice import COVERAGE
-from neuroscale.planning.plan import Band, Memory, Plan
+from neuroscale.planning.plan import Band, Plan
 from neuroscale.planning.planner import plan
 from neuroscale.planning.price import HOURS_PER_MONTH
 from neuroscale.rendering.planning_inputs import PlanningInputs
@@ -103,7 +103,7 @@ def panel(made: Plan) -> Panel:
         verdict=made.verdict,
         word=_WORDS[made.verdict],
         placement=phrases.placement(made, str),
-        bar=_bar(made.memory_gib, made.accelerator_count),
+        bar=_bar(made),
         facts=() if made.verdict == "refused" else tuple(facts(made)),
         reasons=made.reasons,
         instead=tuple(
@@ -165,7 +165,8 @@ def _price(made: Plan) -> tuple[str, str]:
     return phrases.between(low, high), f"730 hours{when}"
 
 
-def _bar(memory: Memory, count: int) -> Bar:
+def _bar(made: Plan) -> Bar:
+    memory, count = made.memory_gib, made.accelerator_count
     named = [("weights", "weights", memory.weights), ("cache", "KV cache", memory.kv_cache)]
     named.append(("overhead", "overhead", memory.overhead))
     if memory.free > 0:
@@ -182,5 +183,6 @@ def _bar(memory: Memory, count: int) -> Bar:
     if memory.free < 0:
         told += f": {phrases.gib(-memory.free)} GiB too much for {phrases.gib(memory.usable)} GiB"
     each = f"on each of {count} accelerators" if count > 1 else "on the accelerator"
+    each = each if made.resources.accelerator_resource else "of the pod's memory"
     caption = f"{phrases.gib(memory.usable - memory.free)} of {phrases.gib(memory.usable)} GiB {each}"
     return Bar(tuple(parts), round(limit, 1), f"Memory: {told}", caption)
