@@ -95,5 +95,5 @@ def test_a_benchmark_comes_from_its_result_to_a_merge_that_the_next_plan_believe
     after = said_by("plan", str(tmp_path / "answers.yaml"))
     assert {"--max-num-seqs=16"} <= set(before["vllm_args"]) & set(after["vllm_args"])
     assert (before["load"]["coverage"], after["load"]["coverage"]) == ("interpolated", "measured")
-    assert after["load"]["ttft_seconds"]["p95"]["value"] == pytest.approx(0.25)  # as the benchmark says
+    assert after["load"]["ttft_seconds"]["p95"]["value"] == pytest.approx(0.25, rel=0.1)  # as the benchmark says
     project.clone.git.close()
