@@ -86,6 +86,13 @@ class Visitor:
         self.page.emulate_media(color_scheme="light")
         self.page.set_viewport_size(WIDE)
 
+    def sees_pull_request(self) -> None:
+        """The change becomes a pull request, and the page goes on to that one."""
+        try:
+            self.page.wait_for_url("**/pull-requests/*", timeout=180_000)
+        except Exception as error:
+            raise AssertionError(self.page.locator("main").inner_text()) from error
+
     def plan_says(self, text: str) -> None:
         self.page.locator("#plan").get_by_text(text).first.wait_for()
 
@@ -139,7 +146,7 @@ def test_a_person_asks_for_a_service_changes_it_and_retires_it(site: Site, serve
     assert page.get_by_label("Service name").input_value() == "support-chat"
     page.get_by_role("button", name="Open the pull request").click()
     visitor.check("change")
-    page.wait_for_url("**/pull-requests/*", timeout=180_000)
+    visitor.sees_pull_request()
     pull = beside(site.pull)
     assert (pull.author, pull.head_branch) == ("developer", "neuroscale/dev/support-chat")
     page.get_by_text("The gate is judging it").wait_for()
@@ -168,7 +175,7 @@ def test_a_person_asks_for_a_service_changes_it_and_retires_it(site: Site, serve
     page.get_by_label("Reason").fill("The fair begins on Monday.")
     visitor.check("edit")
     page.get_by_role("button", name="Open the pull request").click()
-    page.wait_for_url("**/pull-requests/*", timeout=180_000)
+    visitor.sees_pull_request()
     assert beside(site.pull).title == "Change dev/support-chat: concurrent_users 6"
     assert "The fair begins on Monday." in beside(site.pull).body
     beside(site.merge)
@@ -183,7 +190,7 @@ def test_a_person_asks_for_a_service_changes_it_and_retires_it(site: Site, serve
     page.keyboard.type("Nobody asks it.")
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    page.wait_for_url("**/pull-requests/*", timeout=180_000)
+    visitor.sees_pull_request()
     assert beside(site.pull).title == "Retire dev/support-chat"
     assert all(site.server.developer.secret not in line for line in server.printed)
 

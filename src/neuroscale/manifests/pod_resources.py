@@ -10,7 +10,6 @@ from typing import Any
 
 from neuroscale.core.units import GIB
 from neuroscale.core.validation import mapping, sequence
-from neuroscale.vllm.engine_arguments import CACHE_SPACE
 
 _QUANTITY = re.compile(
     r"([+-]?)([0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?"
@@ -222,12 +221,3 @@ def usable_memory(spec: Mapping[str, Any]) -> float:
     pod = read_pod({**spec, "overhead": None})  # the overhead belongs to the sandbox, not to the container
     reserved, limit = None if "memory" in pod.missing else pod.memory, memory_limit(spec)
     return float(min((size for size in (reserved, limit) if size is not None), default=Decimal(0)) / GIB)
-
-
-def hidden_cache_space(environment: Mapping[str, str], hidden: Mapping[str, str]) -> str:
-    """Why the files do not show the cache's size ("" if they do, or if it is not set). `hidden`: a ServeCommand's."""
-    if CACHE_SPACE in environment:
-        return ""
-    if CACHE_SPACE in hidden:
-        return f"{CACHE_SPACE} sizes its cache, and {hidden[CACHE_SPACE]}"
-    return f"{CACHE_SPACE} may size its cache, and {hidden['']}" if "" in hidden else ""

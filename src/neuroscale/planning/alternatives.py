@@ -17,6 +17,7 @@ from neuroscale.planning.plan import Alternative
 from neuroscale.planning.price import cost
 
 _MOST = 5
+_MOST_LENGTHS = 3
 _SHORTEST = 256  # tokens; a shorter prompt or answer helps nobody
 _HARDWARE = frozenset({"accelerator", "accelerator_count", "kv_cache_dtype", "gpu_memory_utilization"})
 _LONGEST_WAIT = 120.0  # seconds to the first token: the most that a form takes
@@ -114,21 +115,29 @@ def _same_family(case: Case) -> list[_Choice]:
 
 
 def _shorter(case: Case) -> list[_Choice]:
-    """The same request with its longest prompt halved until a choice works."""
+    """The same request with its longest prompt halved until a choice works, and on, where that halves the price."""
     prompt = case.request.longest_prompt_tokens
     kept = {field: value for field, value in case.overrides.items() if field != "max_model_len"}
     also = " and remove the override of max_model_len" if kept != case.overrides else ""
     limit = case.model.facts.max_position_embeddings
-    while prompt > _SHORTEST:
+    choices: list[_Choice] = []
+    while prompt > _SHORTEST and len(choices) < _MOST_LENGTHS:
         room = limit - case.request.longest_answer_tokens - CHAT_TEMPLATE_TOKENS
         prompt = room if 0 < room < prompt // 2 else prompt // 2
         shorter = case.request.model_copy(update={"longest_prompt_tokens": prompt})
         best = _best(replace(case, request=shorter, overrides=kept))
-        if best is not None:
+        if best is not None and (not choices or _is_half(best, choices[-1].candidate)):
             change = f"Shorten the longest prompt to {prompt} tokens{also}, on {_on(best)}."
             answers = {} if also else _lengths(case, longest_prompt_tokens=prompt)
-            return [_Choice(best, change, case.model.name, answers)]
-    return []
+            choices.append(_Choice(best, change, case.model.name, answers))
+    return choices
+
+
+def _is_half(candidate: Candidate, other: Candidate) -> bool:
+    """Whether a candidate costs half of another, or less."""
+    hourly = cost(candidate.price, candidate.replicas).hourly
+    dearer = cost(other.price, other.replicas).hourly
+    return hourly is not None and dearer is not None and 2 * hourly <= dearer
 
 
 def _relaxed(case: Case) -> list[_Choice]:

@@ -290,15 +290,18 @@ def _typical(case: Case, chosen: Candidate) -> list[str]:
 
 
 def _other_failures(tried: Sequence[Candidate], chosen: Candidate) -> list[str]:
-    """One sentence for each other accelerator: its nearest attempt."""
+    """One sentence for each other accelerator: its nearest attempt. That one can never serve the model explains nothing
+    where the chosen one could."""
     nearest: dict[str, Candidate] = {}
     for candidate in sorted(tried, key=lambda candidate: candidate.distance):
         nearest.setdefault(candidate.accelerator.name, candidate)
     told = {failure.sentence for failure in chosen.failures}
     sentences = []
     for name, candidate in nearest.items():
-        sentence = candidate.failures[0].sentence
-        if name != chosen.accelerator.name and sentence not in told:
+        failure = candidate.failures[0]
+        sentence = failure.sentence
+        explains = failure.kind != "support" or chosen.failures[0].kind == "support"
+        if name != chosen.accelerator.name and sentence not in told and explains:
             told.add(sentence)
             sentences.append(sentence)
     return sentences

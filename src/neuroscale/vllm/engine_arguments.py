@@ -279,6 +279,15 @@ def cache_space(environment: Mapping[str, str]) -> int | None:
         return None
 
 
+def hidden_cache_space(environment: Mapping[str, str], hidden: Mapping[str, str]) -> str:
+    """Why the files do not show the cache's size ("" if they do, or if it is not set). `hidden`: a ServeCommand's."""
+    if CACHE_SPACE in environment:
+        return ""
+    if CACHE_SPACE in hidden:
+        return f"{CACHE_SPACE} sizes its cache, and {hidden[CACHE_SPACE]}"
+    return f"{CACHE_SPACE} may size its cache, and {hidden['']}" if "" in hidden else ""
+
+
 def with_variables(arguments: EngineArguments, environment: Mapping[str, str], family: str) -> EngineArguments:
     """The arguments with the settings on memory in the environment variables of a server on that family of
     accelerators."""

@@ -40,7 +40,7 @@ from neuroscale.gate.fit.volumes import (
     check_shared_memory,
 )
 from neuroscale.gate.verdict import Finding, Severity
-from neuroscale.manifests.pod_resources import hidden_cache_space, memory_limit
+from neuroscale.manifests.pod_resources import memory_limit
 from neuroscale.manifests.serving_runtimes import SERVING
 from neuroscale.planning.fit import Fit, uncounted
 from neuroscale.planning.fit.messages import more_room
@@ -48,7 +48,7 @@ from neuroscale.vllm.accelerator_rules import Fault, pod_ranks, reaches_all_pods
 from neuroscale.vllm.arguments import Parsed, ProblemKind, parse_arguments
 from neuroscale.vllm.command import ServeCommand
 from neuroscale.vllm.command_rules import BY_ABSENCE, check_command
-from neuroscale.vllm.engine_arguments import CACHE_SPACE, EngineArguments, with_variables
+from neuroscale.vllm.engine_arguments import CACHE_SPACE, EngineArguments, hidden_cache_space, with_variables
 from neuroscale.vllm.images import judged_as
 from neuroscale.vllm.model_rules import length_is_forced
 
