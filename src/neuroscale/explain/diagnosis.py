@@ -28,6 +28,7 @@ _NEVER = re.compile(
 _MATTERS = re.compile(
     r"^(?:[\w.]{1,80}(?:Error|Exception|Exit|Interrupt)\b|(?:FATAL|fatal|Fatal)\b|Error:|error:)|: error: "
 )
+_MUST_NOT = ("without", "not_around", "before")
 _FRAME = re.compile(r'File "[^"\n]{1,300}", line \d')
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\ufffd]")
 _ENDS = re.compile(r"(?i)\b(?:failed|fatal|cannot|unable to|killed|segmentation fault|core dumped|terminated)\b")
@@ -77,8 +78,8 @@ def diagnose(lines: Sequence[LogLine], causes: Sequence[Cause]) -> Diagnosis:
     matches = sorted(_matches(lines, causes, started), key=lambda match: match.rank)
     # What came before a start did not prevent it.
     ending = [match for match in matches if match.at > started]
-    if ending and ending[0].level in _NOTES and ending[0].matcher.weight < -1 and _errors(lines[started + 1 :]):
-        ending = []  # an error that no cause explains matters more than a note that may mean nothing
+    if ending and ending[0].level in _NOTES and _errors(lines[started + 1 :]):
+        ending = []  # an error that no cause explains matters more than a note
     also: dict[str, tuple[Cause, Evidence]] = {}
     if not ending:
         for match in matches:
@@ -168,9 +169,11 @@ def _holds(lines: Sequence[LogLine], at: int, conditions: Mapping[str, re.Patter
             seen = bool(frames) and pattern.search(frames[-1]) is not None
         elif name in ("around", "not_around"):
             seen = any(pattern.search(one.text) for one in _own(lines, at))
+        elif name == "followed":
+            seen = any(pattern.search(one.text) for one in lines[at + 1 :])
         else:
             seen = any(pattern.search(one.text) for one in lines[:at])
-        if seen is not (name in ("with", "frame", "around", "after")):
+        if seen is (name in _MUST_NOT):
             return False
     return True
 
