@@ -28,16 +28,20 @@ MOST_UNPLANNED = 0.1
 @dataclass(frozen=True)
 class LogCase:
     """The lines of a public log that matter, and the cause that a person gave it. `planned_with`: what its next
-    configuration is planned with."""
+    configuration is planned with. `written_on`: patterns are written on all cases of its file, whose first run is the
+    measure instead."""
 
     source: str
     cause: str
     lines: tuple[str, ...]
     planned_with: Mapping[str, Any] = field(default_factory=dict)
+    written_on: bool = False
 
     @property
     def held_out(self) -> bool:
         """Whether no pattern may be written on it: one issue in three."""
+        if self.written_on:
+            return False
         digest = hashlib.sha256(self.source.split()[0].encode()).hexdigest()
         return int(digest, 16) % 3 == 0
 
@@ -67,7 +71,13 @@ def read_logs(folder: Path) -> tuple[LogCase, ...]:
     """The logs of a folder of cases."""
     read = [read_mapping(path.read_text(encoding="utf-8"), path.name).value for path in sorted(folder.glob("*.yaml"))]
     return tuple(
-        LogCase(one["source"], one["cause"], tuple(one["lines"]), one.get("planned_with", {}))
+        LogCase(
+            one["source"],
+            one["cause"],
+            tuple(one["lines"]),
+            one.get("planned_with", {}),
+            cases.get("written_on", False),
+        )
         for cases in read
         for one in cases["cases"]
     )

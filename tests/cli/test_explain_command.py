@@ -37,6 +37,17 @@ def log(tmp_path: Path) -> Any:
     return write
 
 
+def test_a_served_name_stands_in_the_way_of_no_next_configuration(explain: Any, log: Any) -> None:
+    card = ("--model", "openai/gpt-oss-120b", "--accelerator", "nvidia-h100-80gb")
+    refused = "vllm: error: unrecognized arguments: --swap-space 4\n"
+    for text, arguments in ((TOO_LONG, "--max-model-len 131072"), (refused, "--max-model-len=8192 --swap-space 4")):
+        said = explain("--log", log(text), *card, "--vllm-args", f"--served-model-name chat {arguments}", "--json")
+        following = said.json["next"]
+        assert "--served-model-name chat" in " ".join(following["vllm_args"]).replace("=", " ")
+        assert not any("--served-model-name" in change for change in following["changed"])
+        assert following["fit"]["verdict"] in ("fits", "tight")
+
+
 def test_programs_read_the_cause_and_the_next_configuration(explain: Any, log: Any) -> None:
     said = explain("--log", log(COMMAND + TOO_LONG), "--accelerator", "nvidia-h100-80gb", "--json")
     assert said.status == 1

@@ -195,6 +195,14 @@ def test_an_argument_that_vllm_does_not_know_refuses_the_start(fit: Any, model: 
     assert "--swap-space" in said.json["reasons"][0]
 
 
+@pytest.mark.parametrize("arguments", ["--served-model-name chat other", "--served-model-name=chat"])
+def test_a_served_name_is_taken_since_another_option_names_the_model(fit: Any, model: Path, arguments: str) -> None:
+    asked = ("--model", model, "--accelerator", "nvidia-h100-80gb", "--json", "--vllm-args")
+    without, named = (fit(*asked, f"--max-model-len 8192 {more}").json for more in ("", arguments))
+    assert named == without
+    assert named["verdict"] == "fits"
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -221,7 +221,7 @@ def _command(question: Question) -> tuple[Parsed, tuple[str, ...]]:
         raise InputError.at(
             "--vllm-args", "", f"cannot be split into words: {error}", "Close every quotation mark."
         ) from error
-    parsed = parse_arguments(words, question.vllm_version)
+    parsed = parse_arguments(words, question.vllm_version, names_model=False)
     wrong = [problem for problem in parsed.problems if problem.kind != "ignored"]
     if wrong and not parsed.exact:
         told = f"the command is read as vLLM {parsed.version} would, and {wrong[0].word!r}: {wrong[0].message}"

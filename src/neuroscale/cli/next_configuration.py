@@ -325,7 +325,7 @@ def _free_share(diagnosis: Diagnosis, question: Question, present: Mapping[str, 
 def _without_refused(diagnosis: Diagnosis, question: Question) -> Iterator[_Attempt]:
     """The command without what its version refuses, or with what it has instead."""
     words = shlex.split(question.vllm_args)
-    wrong = parse_arguments(words, question.vllm_version).problems
+    wrong = parse_arguments(words, question.vllm_version, names_model=False).problems
     kept, told = list(words), []
     for problem in sorted(wrong, key=lambda one: -(one.place if one.place is not None else -1)):
         if problem.place is None or problem.place >= len(words) or problem.kind == "ignored":

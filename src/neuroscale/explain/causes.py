@@ -21,7 +21,7 @@ _OUT_OF_MEMORY = (
     r"|cudaErrorMemoryAllocation|NVML_SUCCESS == r INTERNAL ASSERT FAILED at [^\n]{0,80}CUDACachingAllocator"
     r"|RESOURCE_EXHAUSTED[^\n]{0,200}\b(?:hbm|HBM|allocat\w+)\b)"
 )
-_CONDITIONS = ("with", "without", "around", "not_around", "after", "before")
+_CONDITIONS = ("with", "without", "frame", "around", "not_around", "after", "before", "followed")
 
 Kind = Literal["set", "drop", "lower", "planned", "fewer_ranks", "free_share", "without_refused"]
 
@@ -44,10 +44,11 @@ class Change:
 class Matcher:
     """A line by which a cause is known.
 
-    `with_`, `without`: what the same line must and must not hold. `around`, `not_around`: what the lines of the same
-    process shortly before it must and must not hold: its traceback. `after`, `before`: what any earlier line must
-    and must not hold. `weight`: below 0 for a line that may also follow from another cause; among matches on one line
-    the largest counts. `numbers`: a sentence with what the line captured.
+    `with_`, `without`: what the same line must and must not hold. `frame`: what the line of its traceback must hold
+    that names where it was raised. `around`, `not_around`: what the lines of the same process shortly before it must
+    and must not hold: its traceback. `after`, `before`: what any earlier line must and must not hold. `followed`: what
+    a later line must hold. `weight`: below 0 for a line that may also follow from another cause; among matches on one
+    line the largest counts. `numbers`: a sentence with what the line captured.
     """
 
     line: re.Pattern[str]

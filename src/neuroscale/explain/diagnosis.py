@@ -10,6 +10,7 @@ from neuroscale.explain.causes import Cause, Change, Matcher
 from neuroscale.explain.log_text import LogLine
 
 _TRACEBACK = 150  # lines of the same process before a line that may belong to its traceback
+_LAST_FRAME = 5  # lines of the same process before a line among which its traceback says where it was raised
 _MOST_ALSO, _MOST_EVIDENCE = 4, 6
 _MOST_WARNINGS = 3  # of one kind
 
@@ -27,6 +28,8 @@ _NEVER = re.compile(
 _MATTERS = re.compile(
     r"^(?:[\w.]{1,80}(?:Error|Exception|Exit|Interrupt)\b|(?:FATAL|fatal|Fatal)\b|Error:|error:)|: error: "
 )
+_MUST_NOT = ("without", "not_around", "before")
+_FRAME = re.compile(r'File "[^"\n]{1,300}", line \d')
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\ufffd]")
 _ENDS = re.compile(r"(?i)\b(?:failed|fatal|cannot|unable to|killed|segmentation fault|core dumped|terminated)\b")
 
@@ -75,8 +78,8 @@ def diagnose(lines: Sequence[LogLine], causes: Sequence[Cause]) -> Diagnosis:
     matches = sorted(_matches(lines, causes, started), key=lambda match: match.rank)
     # What came before a start did not prevent it.
     ending = [match for match in matches if match.at > started]
-    if ending and ending[0].level in _NOTES and ending[0].matcher.weight < -1 and _errors(lines[started + 1 :]):
-        ending = []  # an error that no cause explains matters more than a note that may mean nothing
+    if ending and ending[0].level in _NOTES and _errors(lines[started + 1 :]):
+        ending = []  # an error that no cause explains matters more than a note
     also: dict[str, tuple[Cause, Evidence]] = {}
     if not ending:
         for match in matches:
@@ -161,15 +164,24 @@ def _holds(lines: Sequence[LogLine], at: int, conditions: Mapping[str, re.Patter
     for name, pattern in conditions.items():
         if name in ("with", "without"):
             seen = pattern.search(line.text) is not None
+        elif name == "frame":
+            frames = [one.text for one in _own(lines, at)[-_LAST_FRAME - 1 : -1] if _FRAME.search(one.text)]
+            seen = bool(frames) and pattern.search(frames[-1]) is not None
         elif name in ("around", "not_around"):
-            near = lines[max(0, at - _TRACEBACK) : at + 1]
-            own = [one for one in near if not line.process or one.process in ("", line.process)]
-            seen = any(pattern.search(one.text) for one in own)
+            seen = any(pattern.search(one.text) for one in _own(lines, at))
+        elif name == "followed":
+            seen = any(pattern.search(one.text) for one in lines[at + 1 :])
         else:
             seen = any(pattern.search(one.text) for one in lines[:at])
-        if seen is not (name in ("with", "around", "after")):
+        if seen is (name in _MUST_NOT):
             return False
     return True
+
+
+def _own(lines: Sequence[LogLine], at: int) -> list[LogLine]:
+    """A line and those of its process shortly before it."""
+    near, process = lines[max(0, at - _TRACEBACK) : at + 1], lines[at].process
+    return [one for one in near if not process or one.process in ("", process)]
 
 
 def _is_no_text(lines: Sequence[LogLine]) -> bool:

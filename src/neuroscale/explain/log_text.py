@@ -34,6 +34,10 @@ _LEVEL = re.compile(
     r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)(?::\s{1,10}|\s(?:\d\d-\d\d )?\d\d:\d\d:\d\d(?:\.\d{1,6})? "
     r"(?:\[[^\]\n]{1,80}\]|[\w./-]{1,80}:\d{1,6}\])\s?)"
 )
+_NOTE = re.compile(
+    r"\[?(?P<letter>[IW])\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} |\S{1,120}:\d{1,8}:\d{1,8} \[\d{1,3}\] NCCL (?P<nccl>INFO)\b"
+)
+"""A note or a warning of PyTorch's or NCCL's own."""
 _CUT = re.compile(r"(?:Error|Exception): .{40,}[\w,]$")
 _GOES_ON = re.compile(r"(?!frame #|terminate called|what\(\): )[a-z\d(]")
 _NAMED = r"(?:api[_-]?k(?:ey\w{0,8}|\w{1,3})?|access[_-]?key|token|passw(?:or)?d|secret)(?![a-z])"
@@ -144,4 +148,6 @@ def _line(number: int, raw: str, process: str) -> LogLine:
             text = text[match.end() :]
         else:
             break
+    if not level and (match := _NOTE.match(text)):
+        level = "WARNING" if match["letter"] == "W" else "INFO"
     return LogLine(number, process, masked(text), level)

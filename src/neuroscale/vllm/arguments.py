@@ -119,9 +119,9 @@ Program = Literal["serve", "module"]
 
 
 def prepared_words(
-    words: list[Word], given: list[str], program: Program, problems: list[ArgumentProblem]
+    words: list[Word], given: list[str], program: Program, problems: list[ArgumentProblem], *, needs_model: bool
 ) -> list[Word]:
-    """The words as argparse gets them."""
+    """The words as argparse gets them. `needs_model`: a served name is refused where the words name no model."""
     problems += [
         ArgumentProblem("value", word.text, word.place, "holds a NUL, which ends an argument", "Remove the NUL.")
         for word in words
@@ -137,7 +137,7 @@ def prepared_words(
             problems.append(incomplete_argument(given[error.place], error.place, "expected one argument"))
             kept = [word for word in kept if word.place != error.place]
     configured = any(text == "--config" or text.startswith("--config=") for text in given)
-    if program == "serve" and not configured and (named := misses_its_model(moved)) is not None:
+    if program == "serve" and needs_model and not configured and (named := misses_its_model(moved)) is not None:
         problems.append(without_model(given[named.place], named.place))
     return prepared
 
@@ -235,18 +235,22 @@ class Parsed:
         return self.values[dest] if dest in self.values else self.snapshot.arguments[dest].default
 
 
-def parse_arguments(words: Iterable[str], version: str, *, program: Program = "serve") -> Parsed:
-    """Read the words that follow `vllm serve` (or the module's name), variables filled in."""
-    return _parsed(tuple(words), version, program)
+def parse_arguments(
+    words: Iterable[str], version: str, *, program: Program = "serve", names_model: bool = True
+) -> Parsed:
+    """Read the words that follow `vllm serve` (or the module's name), variables filled in. `names_model`: they name the
+    model, too; otherwise something else names it, and the command gets it."""
+    return _parsed(tuple(words), version, program, names_model)
 
 
 # In each run, the gate reads the commands of its known-bad services, and the same service in several commits.
 @lru_cache(maxsize=256)
-def _parsed(words: tuple[str, ...], version: str, program: Program) -> Parsed:
+def _parsed(words: tuple[str, ...], version: str, program: Program, names_model: bool) -> Parsed:
     snapshot = nearest(version)
     given = list(words)
     problems: list[ArgumentProblem] = []
-    prepared = prepared_words([Word(text, place) for place, text in enumerate(given)], given, program, problems)
+    placed = [Word(text, place) for place, text in enumerate(given)]
+    prepared = prepared_words(placed, given, program, problems, needs_model=names_model)
     with _ONE_AT_A_TIME:
         parser = parser_of(snapshot.version)
         known = without_unknown(prepared, given, parser, problems)
