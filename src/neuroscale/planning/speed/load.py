@@ -211,11 +211,10 @@ class ReplicaSpeed:
     def _times(self, load: Load) -> Times | None:
         return self.times(load, self.steps)
 
-    def _slots(self, load: Load) -> float:
-        """How many requests of a load the cache holds at once. vLLM takes one in as soon as there is room for its
-        prompt. Where some wait, the others' answers are evenly far along, half written on average, and there must be
-        room for the standard deviation of what they keep together."""
-        held = float(self.held or 0)
+    def _slots(self, load: Load, held: float) -> float:
+        """How many requests of a load the cache holds at once, which holds `held` whole ones. vLLM takes one in as soon
+        as there is room for its prompt. Where some wait, the others' answers are evenly far along, half written on
+        average, and there must be room for the standard deviation of what they keep together."""
         whole = float(load.prompt_tokens + load.answer_tokens)
         kept, most = self.work.kept(whole - load.answer_tokens / 2), self.work.kept(whole)
         if kept <= 0.0:
@@ -229,8 +228,8 @@ class ReplicaSpeed:
         """The times under a load by the seconds of steps; None if more requests come than the replica answers."""
         shares = self.work.shares
         slots = float(self._resolved.max_num_seqs)
-        if self.held:
-            slots = min(slots, self._slots(load) / shares)
+        if self.held and self.held < load.users:
+            slots = min(slots, self._slots(load, self.held) / shares)
         budget = self._resolved.max_num_batched_tokens
         found: Times | None
         users, request = load.users / shares, load.request
