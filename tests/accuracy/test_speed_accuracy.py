@@ -42,22 +42,22 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests/ground_truth"
 
 GROWN: dict[tuple[SpeedKind, str], float] = {
-    ("inter_token", "held out, interpolated"): 0.14,
-    ("inter_token", "held out, other"): 0.20,
-    ("inter_token", "not held out"): 0.09,
-    ("throughput", "held out, interpolated"): 0.12,
-    ("throughput", "held out, other"): 0.20,
-    ("throughput", "not held out"): 0.085,
-    ("ttft", "held out, interpolated"): 0.215,
-    ("ttft", "held out, other"): 0.27,
-    ("ttft", "not held out"): 0.135,
-    ("ttft_p95", "held out, interpolated"): 0.30,
+    ("inter_token", "held out, interpolated"): 0.125,
+    ("inter_token", "held out, other"): 0.195,
+    ("inter_token", "not held out"): 0.085,
+    ("throughput", "held out, interpolated"): 0.11,
+    ("throughput", "held out, other"): 0.18,
+    ("throughput", "not held out"): 0.08,
+    ("ttft", "held out, interpolated"): 0.195,
+    ("ttft", "held out, other"): 0.25,
+    ("ttft", "not held out"): 0.12,
+    ("ttft_p95", "held out, interpolated"): 0.29,
     ("ttft_p95", "held out, other"): 0.27,
-    ("ttft_p95", "not held out"): 0.19,
+    ("ttft_p95", "not held out"): 0.18,
 }
-"""The medians of the fit of 2026-11-28, with a little air. Lower them when the fit gets better."""
+"""The medians of the fit of 2026-11-29, with a little air. Lower them when the fit gets better."""
 
-LEAST_IN_BAND: dict[SpeedKind, float] = {"inter_token": 0.84, "throughput": 0.87, "ttft": 0.84, "ttft_p95": 0.76}
+LEAST_IN_BAND: dict[SpeedKind, float] = {"inter_token": 0.86, "throughput": 0.87, "ttft": 0.845, "ttft_p95": 0.78}
 """The shares of all measurements that lie in planning's band."""
 
 
@@ -100,7 +100,7 @@ def test_planning_orders_two_configurations_as_measured_where_it_decides(rows: t
     ordered = orders(pairs(rows))
     assert {order.kind for order in ordered} == {"throughput", "ttft"}
     assert all(order.holds for order in ordered)
-    assert sum(order.decided for order in ordered) >= 1500
+    assert sum(order.decided for order in ordered) >= 2000
 
 
 def test_planning_is_nearer_than_the_other_planner_on_the_rows_that_it_answers(rows: tuple[SpeedRow, ...]) -> None:

@@ -492,3 +492,16 @@ def test_what_decides_about_memory_is_carried_to_the_planner() -> None:
     fewer = parse_arguments([*words, "--lora-target-modules=q_proj"], VERSION).arguments
     assert not fewer.enable_lora
     assert "lora_target_modules" in {one.dest for one in fewer.unplanned}
+
+
+@pytest.mark.parametrize(
+    ("words", "largest"),
+    [
+        ([], None),
+        (["--max-cudagraph-capture-size=2048"], 2048),
+        (["--cudagraph-capture-sizes", "1", "64", "8"], 64),
+        (["--compilation-config", '{"max_cudagraph_capture_size": 256}'], 256),
+    ],
+)
+def test_the_largest_cuda_graph_of_a_command_is_read(words: list[str], largest: int | None) -> None:
+    assert parse_arguments(["--model=m", *words], "0.32.0").arguments.largest_graph == largest

@@ -135,6 +135,7 @@ class EngineArguments:
     block_size: int | None = None
     cpu_offload_gib: float = 0.0
     enforce_eager: bool = False
+    largest_graph: int | None = None  # tokens of the largest step that is a CUDA graph, if the command sets it
     async_scheduling: bool | None = None
     disable_hybrid_kv_cache_manager: bool = False
     disable_sliding_window: bool = False
@@ -211,10 +212,23 @@ def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
         # Adapters of fewer matrices, or adapters split otherwise, are not counted.
         "enable_lora": bool(values.get("enable_lora"))
         and not (values.get("lora_target_modules") or values.get("fully_sharded_loras")),
+        "largest_graph": _largest_graph(values),
         "hf_overrides": values["hf_overrides"] if of_context(values.get("hf_overrides")) else None,
         "unplanned": unplanned(values),
     }
     return EngineArguments(**{**same, **computed})
+
+
+def _largest_graph(values: Mapping[str, Any]) -> int | None:
+    """The tokens of the largest CUDA graph, from the arguments or from `--compilation-config`."""
+    config = values.get("compilation_config")
+    for said in (values, config if isinstance(config, Mapping) else {}):
+        largest, sizes = said.get("max_cudagraph_capture_size"), said.get("cudagraph_capture_sizes")
+        if isinstance(sizes, list | tuple) and all(isinstance(size, int) for size in sizes):
+            largest = max(sizes, default=largest)
+        if isinstance(largest, int):
+            return largest
+    return None
 
 
 def _draft(values: Mapping[str, Any], speculative: Any) -> str:

@@ -14,6 +14,7 @@ AcceleratorClass = Literal[
     "hopper",
     "blackwell",
     "blackwell-graphics",
+    "blackwell-unified",
     "ampere",
     "ampere-graphics",
     "ada",
@@ -27,7 +28,8 @@ AcceleratorClass = Literal[
 _CLASSES: tuple[tuple[AcceleratorClass, str], ...] = (
     ("hopper", r"g?h(100|200|800|20)"),
     ("blackwell", r"g?b(100|200|300)"),
-    ("blackwell-graphics", r"(rtx )?50[5-9]0|rtx pro \d+|gb10|(dgx )?spark"),
+    ("blackwell-graphics", r"(rtx )?50[5-9]0|rtx pro \d+"),
+    ("blackwell-unified", r"gb10|(dgx )?spark"),
     ("ampere", r"a100|a800|a30"),
     ("ampere-graphics", r"a10g?|a16|a40|(rtx )?30[5-9]0|(rtx )?a[2-6]000"),
     ("ada", r"l4|l40s?|(rtx )?40[5-9]0|(rtx )?[4-6]000 ada"),
@@ -39,6 +41,7 @@ _CLASSES: tuple[tuple[AcceleratorClass, str], ...] = (
 NEAREST: Mapping[AcceleratorClass, AcceleratorClass] = {
     "blackwell": "hopper",
     "blackwell-graphics": "ada",
+    "blackwell-unified": "blackwell-graphics",
     "ampere": "hopper",
     "ampere-graphics": "ada",
     "ada": "ampere-graphics",
@@ -133,3 +136,12 @@ _OVERLAPPED = (0, 14, 0)
 def overlaps(version: str) -> bool:
     """Whether the scheduler's work overlaps with the accelerator's. Raises ValueError for a text that is no version."""
     return number(version) >= _OVERLAPPED
+
+
+_IN_GRAPHS = (0, 8, 0)
+"""The first release whose default engine computes steps with prompts in CUDA graphs, too."""
+
+
+def captures_prompts(version: str) -> bool:
+    """Whether small steps with prompts run as CUDA graphs. Raises ValueError for a text that is no version."""
+    return number(version) >= _IN_GRAPHS

@@ -6,6 +6,7 @@ the time that the request waits in the queue.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,9 +14,10 @@ from functools import cached_property
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.argument_defaults import Resolved, resolve
 from neuroscale.planning.fit.device import Device
+from neuroscale.planning.fit.overhead import LARGEST_GRAPH
 from neuroscale.planning.fit.versions import PINNED, behaviour
 from neuroscale.planning.speed.coverage import Band, Coverage, Known, known
-from neuroscale.planning.speed.kinds import AcceleratorClass, is_earlier, model_kind, overlaps
+from neuroscale.planning.speed.kinds import AcceleratorClass, captures_prompts, is_earlier, model_kind, overlaps
 from neuroscale.planning.speed.queue import Request, Times, closed, open_load
 from neuroscale.planning.speed.rates import class_in_fit, fitted_values, rates
 from neuroscale.planning.speed.steps import Steps
@@ -196,15 +198,38 @@ class ReplicaSpeed:
         kind = model_kind(self.facts)
         earlier = is_earlier(self.version)
         found = rates(values, self.work, self.device, of_class, kind, serial=serial, eager=eager, earlier=earlier)
-        return Steps(self.work, found, eager)
+        return Steps(self.work, found, eager, self._captured)
+
+    @property
+    def _captured(self) -> int:
+        """The tokens of the largest step with prompts that runs as CUDA graphs."""
+        if not captures_prompts(self.version):
+            return 0
+        said = self.arguments.largest_graph
+        return min(2 * self._resolved.max_num_seqs, LARGEST_GRAPH) if said is None else said
 
     def _times(self, load: Load) -> Times | None:
         return self.times(load, self.steps)
 
+    def _slots(self, load: Load, held: float) -> float:
+        """How many requests of a load the cache holds at once, which holds `held` whole ones. vLLM takes one in as soon
+        as there is room for its prompt. Where some wait, the others' answers are evenly far along, half written on
+        average, and there must be room for the standard deviation of what they keep together."""
+        whole = float(load.prompt_tokens + load.answer_tokens)
+        kept, most = self.work.kept(whole - load.answer_tokens / 2), self.work.kept(whole)
+        if kept <= 0.0:
+            return held
+        varies = _SPREAD * (most - self.work.kept(float(load.prompt_tokens))) / math.sqrt(12)
+        # The most requests for which requests * kept + sqrt(requests) * varies is no more than the cache.
+        root = (math.sqrt(varies**2 + 4 * kept * held * most) - varies) / (2 * kept)
+        return max(root**2, held)
+
     def times(self, load: Load, steps: Steps) -> Times | None:
         """The times under a load by the seconds of steps; None if more requests come than the replica answers."""
         shares = self.work.shares
-        slots = min(self._resolved.max_num_seqs, self.held / shares if self.held else self._resolved.max_num_seqs)
+        slots = float(self._resolved.max_num_seqs)
+        if self.held and self.held < load.users:
+            slots = min(slots, self._slots(load, self.held) / shares)
         budget = self._resolved.max_num_batched_tokens
         found: Times | None
         users, request = load.users / shares, load.request
@@ -219,6 +244,9 @@ class ReplicaSpeed:
         # A load with fewer users than ranks leaves some without work.
         return replace(found, tokens_per_second=found.tokens_per_second * min(shares, load.users))
 
+
+_SPREAD = 2.0
+"""Standard deviations of what requests keep in the cache together for which there must be room."""
 
 _UNSTABLE = "The replica answers fewer than {} requests a second, so the queue grows without end."
 

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from neuroscale.planning.speed.rates import Rates
 from neuroscale.planning.speed.work import Work
 
-_CAPTURED = 512
-"""Tokens of the largest step for which vLLM captures CUDA graphs of the parts between attention."""
-
 
 @dataclass(frozen=True)
 class Prompt:
@@ -24,11 +21,13 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Steps:
-    """The seconds of steps. `answering` and `prompting`: factors by which a measurement corrects them."""
+    """The seconds of steps. `captured`: tokens of the largest step for which vLLM captures CUDA graphs of the parts
+    between attention. `answering` and `prompting`: factors by which a measurement corrects them."""
 
     work: Work
     rates: Rates
     eager: bool
+    captured: int
     answering: float = 1.0
     prompting: float = 1.0
 
@@ -56,7 +55,7 @@ class Steps:
         """Seconds by which prompts prolong a step of `answer` seconds for `requests` answers; the whole step, without
         answers."""
         seconds = self._step(requests + prompt.tokens, requests + prompt.shared, requests, context) + prompt.attention
-        few = requests + prompt.tokens <= _CAPTURED
+        few = requests + prompt.tokens <= self.captured
         seconds = _norm(seconds, self.rates.launching * (self.rates.captured if few else 1.0), 4.0)
         return self.prompting * max(seconds - (answer / self.answering if requests else 0.0), 0.0)
 

@@ -81,6 +81,10 @@ class Work:
     offloaded: float  # bytes of weights that cross PCIe in each step
     dealt: bool  # data-parallel ranks share the experts, so each computes a part of the others' tokens
 
+    def kept(self, context: float) -> float:
+        """The bytes that a request of so many tokens keeps in the cache; a state is read and written in each step."""
+        return sum(part.bytes * part.seen(context) for part in self.readings) + self.state_bytes / 2
+
 
 def work(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> Work:
     """The work of the fullest rank. `arguments` and `resolved` are those of the whole server."""
