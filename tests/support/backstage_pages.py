@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -67,10 +68,14 @@ def chromium() -> Iterator[Any]:
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        context = browser.new_context(viewport={"width": 1280, "height": 900})
+        context.set_default_timeout(60_000)
         try:
-            page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
-            page.set_default_timeout(60_000)
-            yield page
+            yield context.new_page()
+        except Exception:
+            for tab in context.pages:
+                print(f"{tab.url} shows:\n{tab.locator('body').inner_text()[-3000:]}")
+            raise
         finally:
             browser.close()
 
@@ -101,12 +106,16 @@ class Person:
     def fill_in(self, **answers: str) -> None:
         """Write answers into fields, by the beginning of their labels with `_` for spaces."""
         for label, answer in answers.items():
-            self.page.get_by_label(label.replace("_", " ")).first.fill(answer)
+            self._labelled(label.replace("_", " ")).fill(answer)
 
     def choose(self, label: str, choice: str) -> None:
         """Choose an answer of a list."""
-        self.page.get_by_label(label, exact=False).first.click()
+        self._labelled(label).click()
         self.page.get_by_role("option").filter(has_text=choice).first.click()
+
+    def _labelled(self, beginning: str) -> Any:
+        # From the beginning: a list's own label holds the choice, too.
+        return self.page.get_by_label(re.compile(f"^{re.escape(beginning)}")).first
 
     def press(self, *buttons: str) -> None:
         """Press buttons, each as it appears."""
@@ -124,4 +133,3 @@ class Person:
         with self.page.expect_popup() as tab:
             self.page.get_by_role("link", name=link).click()
         self.page = tab.value
-        self.page.set_default_timeout(60_000)
