@@ -31,6 +31,8 @@ OLDEST_PYTHON = (3, 11)
 _TOOL: Final = "gitea-runner"
 _EMPTIED = ("home", "tmp", "work")  # at each start
 _PARTS = (*_EMPTIED, "registration")
+# Below its cache, for what a job itself installs: guidellm, where a new service is measured after its merge.
+_INSTALLED = ("bench", "locks", "logs")
 _PROGRAMS = ("bash", "git")  # what every job of the gate runs
 _FOLDERS = ("/usr/local/bin", "/usr/bin", "/bin")
 _PYTHONS = ("python3", "python3.14", "python3.13", "python3.12", "python3.11")
@@ -75,6 +77,8 @@ class Runner:
         user = self.state.runner_user
         copy_tool(self.state, _TOOL)
         copy_cache(self.cache)
+        for name in _INSTALLED:
+            self.state.make_folder(self.cache / name, user)
         # Its user owns the files in this folder, but cannot replace a part that root works on by a link.
         self.state.make_folder(self.folder, None, PASSABLE)
         for name in _PARTS:

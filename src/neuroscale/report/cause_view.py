@@ -158,7 +158,7 @@ def cause_lines(explained: Explanation) -> list[str]:
     lines += [f"  {_place(one)}: {_line(one.text)}" for one in diagnosis.evidence]
     if cause:
         lines += ["", f"What to do: {cause.follows}"]
-    elif diagnosis.verdict == "unknown":
+    elif diagnosis.verdict == "unknown" and diagnosis.evidence:
         lines += ["", "These are the lines that matter most. docs/causes.md lists the causes that are known."]
     lines += _next_lines(explained)
     lines += _measured_lines(explained)
