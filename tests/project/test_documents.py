@@ -20,6 +20,7 @@ DOCUMENTS = sorted(
         "milestones/**/*.md",
     )
     for path in ROOT.glob(pattern)
+    if "node_modules" not in path.parts
 )
 
 
