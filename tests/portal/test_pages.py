@@ -216,6 +216,9 @@ def test_a_pull_request_shows_its_checks_as_they_arrive(pending_changes: FakePen
     client = signed_in(pending_changes)
     assert "The gate is judging it" in client.get("/pull-requests/7").text
     gate = REQUIRED_CHECK["gitea"]
+    pending_changes.forge.reported = [CommitStatus(gate, "failure", "Has been cancelled", "")]
+    text = client.get("/pull-requests/7/state").text
+    assert ("A run of the gate was cancelled" in text, "The gate refuses it" in text) == (True, False)
     pending_changes.forge.reported = [CommitStatus(gate, "failure", HOSTILE, "https://forge.example/log")]
     pending_changes.forge.said = [Comment(1, "gate", f"{MARKER}\n## \N{CROSS MARK} 2 findings refuse it\n")]
     text = client.get("/pull-requests/7/state").text

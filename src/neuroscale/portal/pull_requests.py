@@ -43,6 +43,11 @@ class Progress:
             return "failure", "Closed without a merge."
         if self.gate is None or self.gate.state == "pending":
             return "pending", "The gate is judging it on the forge."
+        if self.gate.state == "failure" and "cancelled" in self.gate.description.lower():
+            return (
+                "pending",
+                "A run of the gate was cancelled: a newer one judges it, or start it on the forge.",
+            )
         if self.gate.state == "failure":
             return "failure", "The gate refuses it."
         if not self.approved_by:
