@@ -151,7 +151,7 @@ def test_a_lock_that_was_edited_together_with_its_manifests_is_found(repository:
     assert rules(gate(repository)) == {"drift/edited-plan"}
 
 
-@pytest.mark.parametrize(("old", "new", "same_pods"), [("users: 4", "users: 3", False), ("3.0", "2.9", True)])
+@pytest.mark.parametrize(("old", "new", "same_pods"), [("users: 4", "users: 3", False), ("3.0", "3.1", True)])
 def test_a_change_tells_old_and_new_answers_and_whether_the_pods_stay(
     repository: Repository, old: str, new: str, same_pods: bool
 ) -> None:
