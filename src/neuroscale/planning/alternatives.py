@@ -135,9 +135,7 @@ def _shorter(case: Case) -> list[_Choice]:
 
 def _is_half(candidate: Candidate, other: Candidate) -> bool:
     """Whether a candidate costs half of another, or less."""
-    hourly = cost(candidate.price, candidate.replicas).hourly
-    dearer = cost(other.price, other.replicas).hourly
-    return hourly is not None and dearer is not None and 2 * hourly <= dearer
+    return candidate.hourly is not None and other.hourly is not None and 2 * candidate.hourly <= other.hourly
 
 
 def _relaxed(case: Case) -> list[_Choice]:
