@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,7 @@ FAULTY = [
     (".pre-commit-config.yaml", "repos: 1\n", "unread-lock"),
     ("catalog-info.yaml", f"spec:\n  targets: [./a, 'https://{HERE}/a']\n", "foreign-source"),
     ("catalog-info.yaml", "spec: {target: ../../a}\n", "foreign-source"),
+    ("catalog-info.yaml", "docs/other.yaml", "unread-lock"),  # the text of a link
     ("catalog-info.yaml", f"spec:\n  definition:\n    $text: https://{HERE}/a\n", "foreign-source"),
 ]
 
@@ -185,6 +187,9 @@ def test_faults_that_the_base_has_are_not_the_changes_and_those_of_a_new_place_a
     kept = "registry=//here\n"
     assert found(repository, **{".npmrc": f"{kept}fund=false\n"}) == []
     assert found(repository, **{".npmrc": f"{kept}proxy=//b\n"}) == [("foreign-source", ".npmrc")]
+    umlaut = "# für alle\n"
+    assert found(repository, **{"requirements.txt": umlaut}) == [("unread-lock", "requirements.txt")]
+    assert found(repository, **{"requirements.txt": f"{umlaut}-r b\n"}) == [("unread-lock", "requirements.txt")]
     assert found(repository, **{".npmrc": None, "platform/portal/.npmrc": kept}) == [
         ("foreign-source", "platform/portal/.npmrc")
     ]
@@ -195,6 +200,14 @@ def test_the_faults_of_a_lock_are_bounded_and_one_that_is_too_large_is_found(rep
     many = "".join(f"a{number}==1\n" for number in range(100))
     assert found(repository, **{"requirements/serve.txt": many})[-1] == ("unread-lock", "requirements/serve.txt")
     assert found(repository, **{LOCK: b" " * (16 * 2**20 + 1)}) == [("unread-lock", LOCK)]
+
+
+@pytest.mark.parametrize("path", ["requirements.txt", ".npmrc", "go.sum", LOCK, ".pre-commit-config.yaml"])
+@pytest.mark.parametrize("sign", ["#", " ", "=", "a;", "[", "a v", "-\n", "a==1 ", "\\\n"])
+def test_a_large_lock_of_one_sign_takes_no_long_time(path: str, sign: str) -> None:
+    start = time.process_time()
+    faults_of(path, (sign * (2**20 // len(sign))).encode(), {})
+    assert time.process_time() - start < 5
 
 
 def test_a_reader_that_sees_nothing_makes_the_gate_untrusted(
