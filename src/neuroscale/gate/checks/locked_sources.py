@@ -74,9 +74,7 @@ def _npm_lock(text: str, digests: Digests) -> Iterator[Fault]:
 
 _NPM_VERSION = r"[\w.^~<>=|*+ -]*"
 _NPM_SPEC = re.compile(rf"{_NPM_VERSION}|workspace:{_NPM_VERSION}|npm:(@[\w.-]+/)?[\w.-]+@{_NPM_VERSION}|\$[@\w./-]+")
-_NPM_PARTS = (
-    *("dependencies", "devDependencies", "optionalDependencies", "peerDependencies", "overrides", "resolutions"),
-)
+_NPM_PARTS = ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies", "overrides", "resolutions")
 
 
 def _npm_manifest(manifest: Mapping[str, Any], place: str = "") -> Iterator[Fault]:
