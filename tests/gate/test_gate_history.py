@@ -155,7 +155,7 @@ def test_a_state_that_stood_on_main_and_was_never_judged_is_an_edit(repository: 
     repository.commit({}, "restore what nobody judged")
     findings = found(repository, dearer())
     assert "error" in told(findings).values()
-    assert any("nobody judged it" in finding.message for finding in findings)
+    assert any("does not render it: it may be unjudged" in finding.message for finding in findings)
 
 
 def test_a_state_that_an_older_template_rendered_is_restored(repository: Repository) -> None:

@@ -66,7 +66,7 @@ class History:
     def never(self, folder: str) -> str:
         """Why `stood` found no commit, in words."""
         if (there := self._unproven.get(folder)) is not None:
-            return f"the template of {there}, where the folder was like this, renders something else: nobody judged it"
+            return f"the template of {there}, where the folder was like this, does not render it: it may be unjudged"
         if len(self._commits) < _MOST_CHANGES:
             return "no such folder was found on the base branch"
         last = f"the last {_MOST_CHANGES} changes of the base branch (older ones were not looked at)"
