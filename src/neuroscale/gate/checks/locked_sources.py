@@ -28,8 +28,10 @@ _GATE = "files"
 _MOST = 20  # faults of one file that are listed
 _MOST_VALUES = 10_000  # of a YAML file
 _FIXES: Mapping[str, str] = {
-    "foreign-source": "Name packages by name and version alone, and set the registry on the machine and not in Git.",
-    "no-digest": "Make the lock anew with the tool that writes it (`make lock`, npm, go mod tidy), which adds digests.",
+    "foreign-source": "Name packages by name and version alone, and entries of the catalog by paths of the repository. "
+    "Set a registry on the machine and not in Git.",
+    "no-digest": "Make the lock anew with the tool that writes it (`make lock`, npm, go mod tidy), which adds digests. "
+    "Name a hook's repository at a commit.",
     "changed-digest": "A released version never changes: find out who changed the digest, and take the base's.",
     "unread-lock": "Make the file anew with the tool that writes it.",
 }
