@@ -47,6 +47,8 @@ FAULTY = [
     (LOCK, npm(link="yes", resolved="app"), "foreign-source"),
     (LOCK, named(app={"resolved": f"https://{HERE}/a.tgz", "integrity": DIGEST}), "foreign-source"),
     (LOCK, json.dumps({"packages": {"app": {"dependencies": {"a": "github:a/b"}}}}), "foreign-source"),
+    (LOCK, npm(dependencies={"a": "github:a/b"}), "foreign-source"),
+    (LOCK, npm(optionalDependencies={"a": f"https://{HERE}/a.tgz"}), "foreign-source"),
     (LOCK, json.dumps({"packages": {"../app": {"version": "1.0.0", "integrity": DIGEST}}}), "foreign-source"),
     (LOCK, npm(integrity=None), "no-digest"),
     (LOCK, npm(integrity="sha1-AAAAAAAAAAAAAAAAAAAAAAAAAAA="), "no-digest"),

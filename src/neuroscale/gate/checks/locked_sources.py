@@ -59,10 +59,11 @@ def _npm_lock(text: str, digests: Digests) -> Iterator[Fault]:
         yield Fault("unread-lock", "dependencies", "holds a part of the older form: the gate reads version 3 alone")
     for place, entry in lock["packages"].items():
         outside = place.startswith(("/", "..")) or "/../" in f"/{place}/"
-        is_folder = "node_modules/" not in f"{place}/" and "resolved" not in entry  # of the repository
-        if is_folder and not outside:
-            yield from _npm_manifest(entry, place)
-        elif entry.get("link") is True and not outside:
+        # npm takes a package from git that an entry asks for there, also where its own entry has only a version.
+        yield from _npm_manifest(entry, place)
+        if "node_modules/" not in f"{place}/" and "resolved" not in entry and not outside:
+            continue  # a folder of the repository
+        if entry.get("link") is True and not outside:
             if not re.fullmatch(r"[\w-][\w./-]*", (to := str(entry.get("resolved")))) or ".." in to:
                 yield Fault("foreign-source", place, f"is a link to {to}")
         elif outside or "resolved" in entry or not re.fullmatch(r"[\w.+-]+", str(entry.get("version"))):
