@@ -120,7 +120,7 @@ FAULTY = [
 
 @pytest.mark.parametrize(("path", "text", "rule"), FAULTY)
 def test_another_source_and_a_missing_digest_are_found(path: str, text: str, rule: str) -> None:
-    assert {one.rule for one in faults_of(path, text.encode(), {})} == {rule}
+    assert {fault.rule for fault in faults_of(path, text.encode(), {})} == {rule}
 
 
 @pytest.mark.parametrize(
@@ -167,41 +167,41 @@ def repository(tmp_path: Path) -> Iterator[Repository]:
     made.git.close()
 
 
-def found(repository: Repository, **files: bytes | str | None) -> list[tuple[str, str]]:
+def findings_of(repository: Repository, **files: bytes | str | None) -> list[tuple[str, str]]:
     repository.commit({name.replace("__", "/"): text for name, text in files.items()})
     findings, tripwires = evaluate_locks(find_change(repository.git, "main~1", "main"))
     assert tripwires > 8
-    assert all(one.severity.value == "error" and one.fix for one in findings)
-    return [(one.rule, one.file) for one in findings]
+    assert all(finding.severity.value == "error" and finding.fix for finding in findings)
+    return [(finding.rule, finding.file) for finding in findings]
 
 
 def test_another_digest_of_the_same_version_is_found_and_a_new_version_is_not(repository: Repository) -> None:
-    assert found(repository, **{LOCK: npm(integrity="sha512-" + "B" * 86 + "==")}) == [("changed-digest", LOCK)]
-    assert found(repository, **{LOCK: npm(version="1.3.1")}) == []
-    assert found(repository, **{"go.sum": f"a v1.0.0 {OTHER_SUM}\n"}) == [("changed-digest", "go.sum")]
-    assert found(repository, **{"go.sum": f"a v1.0.0 {OTHER_SUM}\nb v2.0.0 {SUM}\n"}) == []
+    assert findings_of(repository, **{LOCK: npm(integrity="sha512-" + "B" * 86 + "==")}) == [("changed-digest", LOCK)]
+    assert findings_of(repository, **{LOCK: npm(version="1.3.1")}) == []
+    assert findings_of(repository, **{"go.sum": f"a v1.0.0 {OTHER_SUM}\n"}) == [("changed-digest", "go.sum")]
+    assert findings_of(repository, **{"go.sum": f"a v1.0.0 {OTHER_SUM}\nb v2.0.0 {SUM}\n"}) == []
     path = "requirements/serve.txt"
-    assert found(repository, **{path: f"a==1 {OTHER_HASH}\n"}) == [("changed-digest", path)]
-    assert found(repository, **{path: f"a==1 {OTHER_HASH} {HASH}\n"}) == []  # one more file of the same release
+    assert findings_of(repository, **{path: f"a==1 {OTHER_HASH}\n"}) == [("changed-digest", path)]
+    assert findings_of(repository, **{path: f"a==1 {OTHER_HASH} {HASH}\n"}) == []  # one more file of the same release
 
 
 def test_faults_that_the_base_has_are_not_the_changes_and_those_of_a_new_place_are(repository: Repository) -> None:
     kept = "registry=//here\n"
-    assert found(repository, **{".npmrc": f"{kept}fund=false\n"}) == []
-    assert found(repository, **{".npmrc": f"{kept}proxy=//b\n"}) == [("foreign-source", ".npmrc")]
+    assert findings_of(repository, **{".npmrc": f"{kept}fund=false\n"}) == []
+    assert findings_of(repository, **{".npmrc": f"{kept}proxy=//b\n"}) == [("foreign-source", ".npmrc")]
     umlaut = "# für alle\n"
-    assert found(repository, **{"requirements.txt": umlaut}) == [("unread-lock", "requirements.txt")]
-    assert found(repository, **{"requirements.txt": f"{umlaut}-r b\n"}) == [("unread-lock", "requirements.txt")]
-    assert found(repository, **{".npmrc": None, "platform/portal/.npmrc": kept}) == [
+    assert findings_of(repository, **{"requirements.txt": umlaut}) == [("unread-lock", "requirements.txt")]
+    assert findings_of(repository, **{"requirements.txt": f"{umlaut}-r b\n"}) == [("unread-lock", "requirements.txt")]
+    assert findings_of(repository, **{".npmrc": None, "platform/portal/.npmrc": kept}) == [
         ("foreign-source", "platform/portal/.npmrc")
     ]
 
 
 def test_the_faults_of_a_lock_are_bounded_and_one_that_is_too_large_is_found(repository: Repository) -> None:
-    assert len(found(repository, **{"requirements/serve.txt": "a==1\n" * 100})) == 1
+    assert len(findings_of(repository, **{"requirements/serve.txt": "a==1\n" * 100})) == 1
     many = "".join(f"a{number}==1\n" for number in range(100))
-    assert found(repository, **{"requirements/serve.txt": many})[-1] == ("unread-lock", "requirements/serve.txt")
-    assert found(repository, **{LOCK: b" " * (16 * 2**20 + 1)}) == [("unread-lock", LOCK)]
+    assert findings_of(repository, **{"requirements/serve.txt": many})[-1] == ("unread-lock", "requirements/serve.txt")
+    assert findings_of(repository, **{LOCK: b" " * (16 * 2**20 + 1)}) == [("unread-lock", LOCK)]
 
 
 @pytest.mark.parametrize("path", ["requirements.txt", ".npmrc", "go.sum", LOCK, ".pre-commit-config.yaml"])

@@ -122,7 +122,7 @@ class GitHubForge(Forge):
         checks = {check.context: None for rule in rules for check in rule.parameters.required_status_checks}
         approvals = max(rule.parameters.required_approving_review_count for rule in rules)
         direct_pushes = all(rule.type != "pull_request" for rule in rules)
-        return Protection(tuple(checks), approvals, direct_pushes, self._rebases([one.parameters for one in rules]))
+        return Protection(tuple(checks), approvals, direct_pushes, self._rebases([rule.parameters for rule in rules]))
 
     def _rebases(self, rules: Sequence[_Parameters]) -> tuple[str, ...] | None:
         """The names of the ways to merge by rebasing that its rulesets and its settings allow."""

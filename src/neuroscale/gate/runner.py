@@ -155,11 +155,11 @@ def moved_services(reports: Sequence[ServiceReport]) -> Iterator[Finding]:
     """A notice for each service that goes on in another namespace, or that may take the place of a removed one."""
     from neuroscale.planning.rollout import move
 
-    removed = [one for one in reports if one.change == "removed"]
+    removed = [report for report in reports if report.change == "removed"]
     fix = "For no gap, request it there first, and retire the old one once its callers have moved."
     for report in reports:
         olds = [report] if report.change == "changed" else removed if report.change == "added" else []
-        for before in (one.plan_before for one in olds if one.environment == report.environment):
+        for before in (old.plan_before for old in olds if old.environment == report.environment):
             if before is None or report.plan is None or report.plan.verdict == "refused":
                 continue
             if report.change == "changed":
@@ -168,9 +168,9 @@ def moved_services(reports: Sequence[ServiceReport]) -> Iterator[Finding]:
                 moves = before.model == report.plan.model
                 lead = f"if it takes the place of {before.service}, which the change removes: "
             if moves:
-                told = f"{lead}{move(before, report.plan)}"
+                message = f"{lead}{move(before, report.plan)}"
                 folder = ServicePath(report.environment, report.name).folder
-                yield file_finding("files", "moved-service", folder, told, fix, severity=Severity.NOTICE)
+                yield file_finding("files", "moved-service", folder, message, fix, severity=Severity.NOTICE)
 
 
 def _headline(

@@ -117,7 +117,7 @@ def merge_effect(before: Plan, after: Plan, *, same_pods: bool | None = None) ->
 def move(before: Plan, after: Plan, name: Callable[[str], str] = str) -> str:
     """What a merge does by which a service goes on in another namespace, or under another name: Argo CD makes other
     objects there. `name` escapes names."""
-    sides = [f"{one.environment}/{one.service}" for one in (before, after)]
+    sides = [f"{plan.environment}/{plan.service}" for plan in (before, after)]
     lead = ""
     if before.tenancy.namespace != after.tenancy.namespace:
         sides, lead = [before.tenancy.namespace, after.tenancy.namespace], "namespace "

@@ -115,14 +115,14 @@ class History:
         wanted = git.tree(self._change.tree, folder)
         if not wanted or "\n" in folder:  # git reads one name a line
             return
-        names = "".join(f"{one.commit}:{folder}\n" for one in self._commits)
-        told = git.run("cat-file", "--batch-check=%(objectname)", data=names.encode(errors="surrogateescape"))
-        states = [line == wanted for line in told.stdout.decode(errors="replace").split("\n")]
+        names = "".join(f"{commit.commit}:{folder}\n" for commit in self._commits)
+        output = git.run("cat-file", "--batch-check=%(objectname)", data=names.encode(errors="surrogateescape"))
+        states = [line == wanted for line in output.stdout.decode(errors="replace").split("\n")]
         # The present state does not count. Commits that changed another folder saw it as well.
         is_present = git.tree(self._change.base, folder) == wanted
-        for number, one in enumerate(self._commits):
+        for number, commit in enumerate(self._commits):
             if is_present and states[number]:
                 continue
             is_present = False
             if states[number] and not states[number + 1]:
-                yield one
+                yield commit

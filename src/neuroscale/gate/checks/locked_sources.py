@@ -64,8 +64,8 @@ def _npm_lock(text: str, digests: Digests) -> Iterator[Fault]:
         if "node_modules/" not in f"{place}/" and "resolved" not in entry and not outside:
             continue  # a folder of the repository
         if entry.get("link") is True and not outside:
-            if not re.fullmatch(r"[\w-][\w./-]*", (to := str(entry.get("resolved")))) or ".." in to:
-                yield Fault("foreign-source", place, f"is a link to {to}")
+            if not re.fullmatch(r"[\w-][\w./-]*", (target := str(entry.get("resolved")))) or ".." in target:
+                yield Fault("foreign-source", place, f"is a link to {target}")
         elif outside or "resolved" in entry or not re.fullmatch(r"[\w.+-]+", str(entry.get("version"))):
             yield Fault("foreign-source", place, f"comes from {entry.get('resolved') or entry.get('version')}")
         else:
@@ -196,21 +196,21 @@ def evaluate_locks(change: Change) -> tuple[list[Finding], int]:
     Raises UntrustedError if a known-bad lock has no fault.
     """
     for path, text, rule in _TRIPWIRES:
-        if [one.rule for one in faults_of(path, text.encode(), {})] != [rule]:
+        if [fault.rule for fault in faults_of(path, text.encode(), {})] != [rule]:
             raise UntrustedError(f"the files check did not find its tripwire in a {path}.")
     findings: list[Finding] = []
     for path in filter(reader_of, change.paths):
         before, after = _side(change.before, path), _side(change.after, path)
         known, digests = Digests(), Digests()
         old = set() if before is None else set(faults_of(path, before, known))
-        old = {one for one in old if one.rule != "unread-lock"}  # nobody knows what else stands in such a file
-        faults = [] if after is None else [one for one in faults_of(path, after, digests) if one not in old]
+        old = {fault for fault in old if fault.rule != "unread-lock"}  # nobody knows what else stands in such a file
+        faults = [] if after is None else [fault for fault in faults_of(path, after, digests) if fault not in old]
         faults += [
             Fault("changed-digest", name, "has another digest than on the base branch")
             for name in digests
             if name in known and not {*digests[name].split()} & {*known[name].split()}
         ]
-        findings += [_finding(path, one) for one in islice(faults, _MOST)]
+        findings += [_finding(path, fault) for fault in islice(faults, _MOST)]
         if len(faults) > _MOST:
             findings.append(_finding(path, Fault("unread-lock", "", f"has {len(faults) - _MOST} more such faults")))
     return findings, len(_TRIPWIRES)

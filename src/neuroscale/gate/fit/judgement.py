@@ -329,8 +329,8 @@ class _Judgement:
             pods = place.place.pods if reaches_all_pods(self.parsed) else 1
             used = math.ceil(pod_ranks(self.parsed) / pods)
             faults += check_devices(environment, place.device.family, used, place.place.count)
-            told = (self.command.version, self.parsed.version)
-            of_version += check_device_names(environment, place.device.family, used, *told)
+            versions = (self.command.version, self.parsed.version)
+            of_version += check_device_names(environment, place.device.family, used, *versions)
             for message in hidden_values(self.command.hidden, place.device.family):
                 self._not_judged(ENV, message, "Write the variable's value into the manifest.")
         if service is not None and PORT not in {*environment, *self.command.hidden}:

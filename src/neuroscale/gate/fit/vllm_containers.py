@@ -178,10 +178,10 @@ def check_device_names(
         if not entry.strip() or _whole(entry) or (reads_uuids and _UUID.fullmatch(entry)):
             continue
         wanted = "whole numbers and a GPU's whole UUID" if reads_uuids else "whole numbers alone"
-        told = f"{_MAPPED}: {entry!r}, and vLLM {version or newest} reads {wanted}: it ends"
+        message = f"{_MAPPED}: {entry!r}, and vLLM {version or newest} reads {wanted}: it ends"
         fix = "Remove the variable: the pod sees only its own accelerators."
         is_known = bool(version) and numbers(version) <= numbers(newest)
-        yield ContainerFault("variable-value", ENV, told, fix, refused=is_known)
+        yield ContainerFault("variable-value", ENV, message, fix, refused=is_known)
         return
 
 
