@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from neuroscale.catalog import Accelerator, ModelEntry
+from neuroscale.catalog.contradictions import LIGHTEST
 from neuroscale.catalog.measurements import MeasuredLoad, Measurement, ServedWith, is_near
 from neuroscale.core.printable import plainly_counted
 from neuroscale.core.units import GIB
@@ -31,10 +32,6 @@ in tests/ground_truth/speed, eight of ten lie within a third of it."""
 
 MOST_HITS = 0.1
 """The largest share of prefix hits of a load that corrects an estimate: plans expect prompts that are not cached."""
-
-LIGHTEST = {"headers": 0.9, "config": 0.9, "estimate": 0.5}
-"""The share of the counted weights below which a measured figure is not believed, by how the weights were counted. In
-tests/ground_truth, counted weights are off by 0.2 %."""
 
 _SAME = (
     *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel", "dtype"),
