@@ -32,7 +32,6 @@ GROUPED = frozenset({"awq", "compressed-tensors-w4a16", "gptq"})
 """The kinds of quantisation whose entry names the size of a group."""
 
 _FIX = "Correct the one that is wrong: `neuroscale catalog add NAME` reads both from the model's files."
-_SHAPE = ("num_layers", "hidden_size", "heads", "kv_heads", "experts", "experts_per_token")
 
 Contradiction = tuple[str, str, str]
 """The dotted field of the entry, what is wrong with it, and what to do."""
@@ -102,18 +101,4 @@ def _named_dtype(config: Mapping[str, Any]) -> str:
             said = section.get(key) if isinstance(section, Mapping) else None
             if isinstance(said, str) and said != "auto":
                 return said.removeprefix("torch.")
-    return ""
-
-
-def unlike(variant: ModelFacts, original: ModelFacts) -> str:
-    """In what the config of a quantised copy differs from that of its original; "" where it is a copy.
-
-    A copy may pad its matrices to whole groups."""
-    for name in _SHAPE:
-        own, there = getattr(variant, name), getattr(original, name)
-        if own != there:
-            return f"{name} is {own:,} here and {there:,} there"
-    ratio = variant.total_params / max(original.total_params, 1)
-    if not 1 / _PUBLISHED <= ratio <= _PUBLISHED:
-        return f"it has {variant.total_params:,} parameters here and {original.total_params:,} there"
     return ""

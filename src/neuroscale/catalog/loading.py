@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from neuroscale.catalog.contradictions import contradictions, unlike
+from neuroscale.catalog.contradictions import contradictions
 from neuroscale.catalog.entries import Accelerator, ModelEntry, RuntimeEntry, Team
 from neuroscale.catalog.price_list import Price, PriceList
 from neuroscale.core.errors import InputError, Problem
@@ -235,9 +235,6 @@ def _dangling(kinds: dict[str, dict[str, Any]], places: dict[tuple[str, str], tu
         if model.variant_of is not None and model.variant_of not in kinds["models"]:
             fix = suggest(model.variant_of, kinds["models"], MODELS)
             refuse("models", model.name, ("variant_of",), f"{model.variant_of!r} is not a model of the catalog", fix)
-        elif model.variant_of is not None and (why := unlike(model.facts, kinds["models"][model.variant_of].facts)):
-            told, fix = f"is no copy of {model.variant_of}: {why}", "Correct a config, or leave `variant_of` out."
-            refuse("models", model.name, ("variant_of",), told, fix)
         for index, measurement in enumerate(model.measurements):
             if measurement.accelerator not in kinds["accelerators"]:
                 told = f"{measurement.accelerator!r} is not an accelerator of the catalog"
