@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from gate_lab import gate, pristine, rules
 from gate_lab import repository as repository_with_a_service
 from measured_models import measured_load, measurement_file
-from neuroscale.catalog import Catalog, PriceList
+from neuroscale.catalog import Catalog, PriceList, load_catalog
 from neuroscale.catalog.budgets import Budget, CostException
 from neuroscale.catalog.directions import CATALOG_ROWS, LISTED, SETTINGS_ROWS, Direction, Notice, Row
 from neuroscale.catalog.entries import Accelerator, ModelEntry, RuntimeEntry, Team
@@ -24,7 +24,7 @@ from neuroscale.core.errors import UntrustedError
 from neuroscale.core.yaml_io import dump
 from neuroscale.gate.check import Run, Subject, begin
 from neuroscale.gate.checks import change_notices
-from neuroscale.gate.checks.catalog import CatalogCheck, measurement_notices
+from neuroscale.gate.checks.catalog import CatalogCheck, measurement_findings
 from neuroscale.gate.checks.change_notices import FIXES, ChangeCheck, weaker_test
 from neuroscale.gate.evaluation import GateResult
 from neuroscale.gate.file_kinds import in_words, kind_of
@@ -379,7 +379,7 @@ def test_a_measurement_that_plans_do_not_believe_is_a_notice_at_its_line(tmp_pat
     shutil.copytree(ROOT / "templates", root / "templates")
     model, text = CATALOG.models["Qwen/Qwen3-32B"], (ROOT / MODEL).read_text()
     usual = measurement_file(model, "nvidia-h100-80gb", loads=[measured_load(8, inter_token=0.03)])
-    absurd = measurement_file(model, "nvidia-h200-141gb", loads=[measured_load(8, inter_token=1e-4)])
+    absurd = measurement_file(model, "nvidia-h200-141gb", loads=[measured_load(256, inter_token=0.04, ttft=1.25)])
     (root / MODEL).write_text(text + dump({"measurements": [usual, absurd]}))
     snapshot = FolderSnapshot(root)
     run = Run(Subject(GateInput(snapshot), list, snapshot), date(2026, 11, 28), Path())
@@ -388,8 +388,45 @@ def test_a_measurement_that_plans_do_not_believe_is_a_notice_at_its_line(tmp_pat
     assert found.line == text.count("\n") + 2 + dump([usual]).count("\n")
     assert "nvidia-h200-141gb" in found.message
     assert "Plans do not believe it" in found.message
-    assert not measurement_notices(run.after.catalog(), snapshot, frozenset({PRICES}))
-    assert len(measurement_notices(run.after.catalog(), snapshot, frozenset({MODEL}))) == 1
+    assert not measurement_findings(run.after.catalog(), snapshot, frozenset({PRICES}), run.today)
+    assert len(measurement_findings(run.after.catalog(), snapshot, frozenset({MODEL}), run.today)) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"date": "2026-11-29"}, ""),  # it may be tomorrow where it was measured
+        ({"date": "2026-11-30"}, "date"),
+        (
+            {"loads": [measured_load(8, inter_token=0.03), measured_load(1, inter_token=0.01)]},
+            "loads[1].inter_token_seconds",
+        ),
+        ({"loads": [measured_load(64, inter_token=0.01)]}, "loads[0].inter_token_seconds"),
+        ({"loads": [measured_load(8, inter_token=0.03, ttft=0.005)]}, "loads[0].ttft_seconds"),
+        ({"loads": [measured_load(4096, prompt=16, inter_token=0.03, ttft=0.1)]}, "loads[0].tokens_per_second"),
+        # Two accelerators read half each, and four tokens may come of one step.
+        ({"loads": [measured_load(1, inter_token=0.01)], "arguments": {"tensor_parallel_size": 2}}, ""),
+        (
+            {
+                "loads": [measured_load(1, inter_token=0.01)],
+                "arguments": {"speculative": "ngram", "speculative_tokens": 3},
+            },
+            "",
+        ),
+    ],
+)
+def test_a_measurement_that_cannot_be_is_refused_by_its_field(
+    tmp_path: Path, changes: dict[str, Any], field: str
+) -> None:
+    root = copy_platform(tmp_path)
+    model, text = CATALOG.models["Qwen/Qwen3-32B"], (ROOT / MODEL).read_text()
+    values = {"loads": [measured_load(8, inter_token=0.03)], **changes}
+    (root / MODEL).write_text(text + dump({"measurements": [measurement_file(model, "nvidia-h100-80gb", **values)]}))
+    snapshot = FolderSnapshot(root)
+    found = measurement_findings(load_catalog(snapshot), snapshot, frozenset({MODEL}), date(2026, 11, 28))
+    errors = [one for one in found if one.severity is Severity.ERROR]
+    assert [(one.rule, one.file) for one in errors] == [("impossible-measurement", MODEL)] * bool(field)
+    assert all(one.message.startswith(f"measurements[0].{field}: ") for one in errors)
 
 
 def test_an_expression_of_a_policy_that_changes_is_told_and_one_that_goes_is_weaker() -> None:

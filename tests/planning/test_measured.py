@@ -192,6 +192,17 @@ def test_a_measurement_far_faster_than_servers_like_it_is_not_believed_and_a_slo
     assert measured(model(measured_load(8, inter_token=usual, ttft=first / 4))) is None
 
 
+@pytest.mark.parametrize("users", [512, 513, 1024, 4096])
+def test_more_users_than_are_estimated_are_no_way_around_the_doubt(users: int) -> None:
+    """Whatever judges a load and whatever corrects an estimate by it count the same users."""
+    usual = estimated("inter_token_mean", Load(512, 1024, 256))
+    for factor, believed in ((3.5, False), (2.5, True)):
+        entry = model(measured_load(users, inter_token=usual / factor, ttft=None))
+        assert (measured(entry) is not None) is believed
+    fast = model(measured_load(users, inter_token=usual / 2.5, ttft=None))
+    assert measured(fast) == pytest.approx(measured(model(measured_load(512, inter_token=usual / 2.5, ttft=None))))
+
+
 def test_guessed_tokens_may_make_a_server_faster_by_their_number() -> None:
     said: dict[str, Any] = {"speculative": "eagle3", "speculative_tokens": 3}
     usual = estimated("inter_token_mean", **said)
