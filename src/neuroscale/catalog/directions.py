@@ -49,6 +49,7 @@ class Notice(StrEnum):
     WEAKER_POLICY = "weaker-policy"
     REMOVED_ENVIRONMENT = "removed-environment"
     WEAKER_RULE = "weaker-rule"
+    OWN_FACTS = "own-facts"
     WIDER_ACCESS = "wider-access"
     CHANGED_SOURCE = "changed-source"
     NOT_COMPARED = "not-compared"

@@ -255,10 +255,10 @@ def faults_of(
         if one.weights != model.weights_digest:
             continue  # no plan uses it, and what was measured is not known
         server = measured_server(model, facts, device(accelerators[one.accelerator]), one)
-        for number, load in enumerate(one.loads):
+        for nth, load in enumerate(one.loads):
             for field, told in impossible(server, load):
                 users = plainly_counted(load.users, "user")
-                yield place, f"loads[{number}].{field}", f"The {one.title}, with {users}: {told}. That cannot be."
+                yield place, f"loads[{nth}].{field}", f"The {one.title}, with {users}: {told}. That cannot be."
 
 
 def _believed(server: ReplicaSpeed, load: MeasuredLoad) -> bool:

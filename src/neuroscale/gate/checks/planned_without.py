@@ -1,0 +1,124 @@
+"""Plans the services of a change once more without the facts that the change itself brings: what rests on them alone.
+
+Of a model and an accelerator that the base knows, the base's facts and measurements count, and of a new model no
+measurement. Prices, teams, settings and runtimes are the merge result's: other rules judge those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from neuroscale.catalog import Catalog, ModelEntry
+from neuroscale.catalog.directions import Notice
+from neuroscale.catalog.loading import MEASUREMENTS
+from neuroscale.core.errors import InputError
+from neuroscale.core.printable import shortened
+from neuroscale.gate.check import Run
+from neuroscale.gate.checks.change_notices import FIXES
+from neuroscale.gate.evaluation import file_finding
+from neuroscale.gate.verdict import Finding, Severity
+from neuroscale.manifests.objects import read_manifests
+from neuroscale.planning.plan import Plan, read_plan
+from neuroscale.planning.planner import plan
+from neuroscale.rendering.planning_inputs import PlanningInputs
+from neuroscale.rendering.service_folder import render
+from neuroscale.repo.layout import CATALOG, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, ServicePath
+from neuroscale.repo.snapshot import read_file
+from neuroscale.request.service_request import KnownNames, Request, check_request, load_request
+
+
+@dataclass(frozen=True)
+class Without:
+    """A service of a change whose plan differs without the change's own facts. `objects`: those of that plan; none
+    where it is refused. `facts`: what differs, in words."""
+
+    path: ServicePath
+    with_them: Plan
+    without: Plan
+    objects: tuple[Mapping[str, Any], ...]
+    facts: tuple[str, ...]
+
+    def finding(self, gate: str) -> Finding:
+        """What a reviewer must know; it refuses a service that cannot be served without the facts."""
+        name, refused = f"{self.path.environment}/{self.path.service}", self.without.verdict == "refused"
+        rests = f"{name} rests on facts that the change itself brings ({shortened(self.facts, 3)}): with them it is"
+        told = f"{rests} {_in_words(self.with_them)}, and without them "
+        told += (
+            f"it cannot be served. {' '.join(self.without.reasons)}"
+            if refused
+            else f"{_in_words(self.without)}. The dearer one decides about budgets"
+        )
+        file, severity = f"{self.path.folder}/{PLAN_FILE}", Severity.ERROR if refused else Severity.NOTICE
+        return file_finding(gate, Notice.OWN_FACTS, file, told, FIXES[Notice.OWN_FACTS], severity=severity)
+
+
+def planned_without(run: Run) -> Iterator[Without]:
+    """The services whose plans the change alters and that would get other accelerators, another number of them or none
+    without the facts that the change brings. None where the base's catalog cannot be read: there is nothing to compare.
+    """
+    after, change = run.platform, run.change
+    if after is None or change is None or not change.touches(CATALOG):
+        return
+    try:
+        known = _facts_of_base(after.catalog, run.judge.catalog())
+    except InputError:
+        return
+    accelerators = [
+        f"accelerator {name}" for name, one in after.catalog.accelerators.items() if known.accelerators[name] != one
+    ]
+    platform = PlanningInputs(known, after.settings, after.template)
+    for service in run.given.services:
+        folder = service.path.folder
+        try:
+            request = read_file(change.after, f"{folder}/{REQUEST_FILE}", load_request)
+            locked = read_plan(change.after, folder)
+            if not service.plan_changed or request is None or locked is None or locked.verdict == "refused":
+                continue
+            check_request(request, KnownNames.of(known, after.settings), REQUEST_FILE)
+            facts = (*_moved(known.models[request.model], after.catalog.models[request.model]), *accelerators)
+            other = plan(request, known, after.settings, after.template.version) if facts else locked
+            if _size(other) != _size(locked):
+                objects = () if other.verdict == "refused" else _objects(platform, request, other)
+                yield Without(service.path, locked, other, objects, facts)
+        except InputError:
+            continue  # the drift check reports what is wrong with them
+
+
+def _facts_of_base(after: Catalog, base: Catalog) -> Catalog:
+    models = {
+        name: base.models[name] if name in base.models else model.model_copy(update={MEASUREMENTS: ()})
+        for name, model in after.models.items()
+    }
+    accelerators = {name: base.accelerators.get(name, one) for name, one in after.accelerators.items()}
+    return Catalog(models, accelerators, after.prices, after.runtimes, after.teams)
+
+
+def _moved(known: ModelEntry, after: ModelEntry) -> tuple[str, ...]:
+    """The facts of a model in which two entries differ, in words."""
+    bare = [one.model_copy(update={MEASUREMENTS: ()}) for one in (known, after)]
+    measured = (f"measurements of {after.name}",) if known.measurements != after.measurements else ()
+    return (f"model {after.name}", *measured) if bare[0] != bare[1] else measured
+
+
+def _size(made: Plan) -> tuple[Any, ...]:
+    """What a plan takes."""
+    if made.verdict == "refused":
+        return ()
+    return made.accelerator, made.accelerator_count, made.replicas.max, made.resources.cpu, made.resources.memory_gib
+
+
+def _objects(platform: PlanningInputs, request: Request, made: Plan) -> tuple[Mapping[str, Any], ...]:
+    files = render(request, made, platform.template)
+    return tuple(
+        manifest.value
+        for name in RENDERED_KINDS
+        if name in files
+        for manifest in read_manifests(files[name].encode(), name)
+    )
+
+
+def _in_words(made: Plan) -> str:
+    usd = "of no known price" if made.cost.monthly_max is None else f"for {made.cost.monthly_max:,.2f} USD a month"
+    return f"{made.replicas.max} x {made.accelerator_count} {made.accelerator} {usd}"
