@@ -114,6 +114,8 @@ def test_no_published_measurement_is_faster_than_its_accelerator_can_be(
             tokens_per_second=MeasuredRates.model_construct(
                 user=1 / token, total=one.figures.get("tokens_per_second", 1.0)
             ),
+            requests=1,
+            failed_requests=0,
             prefix_hit_share=None if one.series.repeated_prompts else one.series.cached_share,
         )
         assert list(impossible(planner.replica(one.series), load)) == [], one.series.id

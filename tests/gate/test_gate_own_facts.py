@@ -72,7 +72,7 @@ def measured(loads: list[dict[str, Any]], text: str = (ROOT / FILE).read_text())
 
 def service(repository: Repository, request: Request, **files: str) -> dict[str, str]:
     """The files with a service as the planner makes it beside them."""
-    repository.write(files)
+    repository.write(dict(files))
     platform = read_planning_inputs(FolderSnapshot(repository.root))
     made = plan(request, platform.catalog, platform.settings, platform.template.version)
     assert made.verdict != "refused"
@@ -104,7 +104,7 @@ def test_what_a_measurement_of_the_change_saves_is_a_notice_at_the_top(repositor
     findings, run = judged(repository, tmp_path, service(repository, MANY, **{FILE: measured(FAST)}))
     (told,) = own_facts(findings)
     assert (told.severity, told.file) == (Severity.NOTICE, "manifests/dev/support-chat/plan.yaml")
-    assert "measurements of Qwen/Qwen3-8B" in told.message
+    assert "measurements that the change itself brings (Qwen/Qwen3-8B)" in told.message
     assert f"2 x 1 {CARD} for 5,489.60 USD a month" in told.message
     assert f"3 x 1 {CARD} for 8,234.40 USD a month" in told.message
     assert not errors(findings)
@@ -149,7 +149,7 @@ def test_other_facts_of_the_change_are_no_way_around_either(repository: Reposito
     faster = re.sub(r"(_gb_s|_tflops):\n  value: (\d+)", r"\1:\n  value: 4\2", (ROOT / CARD_FILE).read_text())
     findings, _ = judged(repository, tmp_path, service(repository, MANY, **{CARD_FILE: faster}))
     (told,) = own_facts(findings)
-    assert f"accelerator {CARD}" in told.message
+    assert f"itself brings ({CARD})" in told.message
 
 
 def test_a_new_model_is_planned_without_its_measurements_and_is_possible_by_its_config(

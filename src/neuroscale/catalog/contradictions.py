@@ -33,12 +33,10 @@ GROUPED = frozenset({"awq", "compressed-tensors-w4a16", "gptq"})
 
 _FIX = "Correct the one that is wrong: `neuroscale catalog add NAME` reads both from the model's files."
 
-Contradiction = tuple[str, str, str]
-"""The dotted field of the entry, what is wrong with it, and what to do."""
 
-
-def contradictions(model: ModelEntry, facts: ModelFacts) -> Iterator[Contradiction]:
-    """The claims of an entry that its config, whose facts are `facts`, contradicts."""
+def contradictions(model: ModelEntry, facts: ModelFacts) -> Iterator[tuple[str, str, str]]:
+    """The claims of an entry that its config, whose facts are `facts`, contradicts: the dotted field, what is wrong
+    with it, and what to do."""
     stored, quantization = model.checkpoint, facts.quantization
     if stored.quantization != kind_of(facts):
         method = quantization.method if quantization else "none"
@@ -52,46 +50,32 @@ def contradictions(model: ModelEntry, facts: ModelFacts) -> Iterator[Contradicti
     if said not in ("", stored.dtype):
         yield "checkpoint.dtype", f"is {stored.dtype}, and the config says {said}", _FIX
     has_towers = facts.parts_missing or any(tensor.group in TOWERS for tensor in facts.tensors)
-    if model.serving.multimodal != facts.multimodal and model.serving.multimodal != has_towers:
-        towers = "has parts" if has_towers else "has no part"
-        told = f"is {str(model.serving.multimodal).lower()}, and the config {towers} for images or sound"
-        yield "serving.multimodal", told, _FIX
-    yield from _sizes(model, facts)
-    yield from _parameters(model, facts)
+    if model.serving.multimodal not in (facts.multimodal, has_towers):
+        told = f"is {str(model.serving.multimodal).lower()}, and the config has {'' if has_towers else 'no '}parts"
+        yield "serving.multimodal", f"{told} for images or sound", _FIX
+    for field, claim, least, most, counted in _numbers(model, facts):
+        if claim is not None and not least <= claim <= most:
+            billions = f"{facts.total_params / 1e9:,.4g} billion parameters, stored as {stored.quantization}"
+            yield field, f"is {claim:,}, and the config gives {counted:,.5g} ({billions})", _FIX
 
 
-def _sizes(model: ModelEntry, facts: ModelFacts) -> Iterator[Contradiction]:
-    mtp = facts.weight_bytes.get("mtp", 0)
-    whole, least = sum(facts.weight_bytes.values()) / GIB, LIGHTEST[facts.basis]
-    most = _HEAVIEST * (2 if facts.basis == "estimate" else 1)
+def _numbers(model: ModelEntry, facts: ModelFacts) -> Iterator[tuple[str, float | None, float, float, float]]:
+    """The numbers that an entry claims: field, claim, the least and the most that the config allows, and its own."""
+    published, stored, params = model.parameters, model.checkpoint, facts.total_params
+    least, is_sure = LIGHTEST[facts.basis], facts.basis == "config"
+    whole = sum(facts.weight_bytes.values()) / GIB
+    most = whole * _HEAVIEST * (1 if is_sure else 2)
     # vLLM serves weights of 32 bits in 16, and loads the layers of multi-token prediction for guessing alone.
-    loaded = (whole - mtp / GIB) * (0.5 if facts.dtype == "float32" else 1.0)
-    for name, claim, counted in (
-        ("download_gib", model.checkpoint.download_gib.value, whole),
-        ("resident_gib", model.checkpoint.resident_gib.value, loaded),
-    ):
-        if claim is not None and not least * counted <= claim <= most * whole:
-            told = (
-                f"is {claim:,g} GiB, and the config gives {whole:,.4g} GiB: "
-                f"{facts.total_params / 1e9:,.4g} billion parameters, stored as {model.checkpoint.quantization}"
-            )
-            yield f"checkpoint.{name}.value", told, _FIX
-
-
-def _parameters(model: ModelEntry, facts: ModelFacts) -> Iterator[Contradiction]:
-    published, tensors = model.parameters, facts.tensors
-    leeway = _PUBLISHED if facts.basis == "config" else 2.0
-    whole = sum(tensor.params for tensor in tensors)
-    ends = sum(tensor.params for tensor in tensors if tensor.group in ("embedding", "lm_head"))
-    for name, claim, least, most, counted in (
-        ("published_total", published.published_total, facts.total_params, whole, facts.total_params),
-        (
-            *("published_active", published.published_active, facts.active_params - ends),
-            *(facts.active_params + facts.tower_params, facts.active_params),
-        ),
-    ):
-        if claim is not None and not least / leeway <= claim <= most * leeway:
-            yield f"parameters.{name}", f"is {claim:,}, and the config gives {counted:,}", _FIX
+    loaded = (whole - facts.weight_bytes.get("mtp", 0) / GIB) * (0.5 if facts.dtype == "float32" else 1.0)
+    yield "checkpoint.download_gib.value", stored.download_gib.value, least * whole, most, whole
+    yield "checkpoint.resident_gib.value", stored.resident_gib.value, least * loaded, most, loaded
+    leeway = _PUBLISHED if is_sure else 2.0
+    everything = leeway * sum(tensor.params for tensor in facts.tensors)
+    yield "parameters.published_total", published.published_total, params / leeway, everything, params
+    active, ends = facts.active_params, ("embedding", "lm_head")
+    fewest = active - sum(tensor.params for tensor in facts.tensors if tensor.group in ends)
+    most = leeway * (active + facts.tower_params)
+    yield "parameters.published_active", published.published_active, fewest / leeway, most, active
 
 
 def _named_dtype(config: Mapping[str, Any]) -> str:

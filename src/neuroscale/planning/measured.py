@@ -246,8 +246,8 @@ def remarks_on(model: ModelEntry, accelerators: Mapping[str, Accelerator]) -> It
 def faults_of(
     model: ModelEntry, accelerators: Mapping[str, Accelerator], today: date
 ) -> Iterator[tuple[int, str, str]]:
-    """What cannot be in a model's measurements: the place of each in the entry, the field below it, and a sentence.
-    Figures faster than the accelerator, and a day after tomorrow's midnight anywhere on earth."""
+    """What cannot be in a model's measurements, figures faster than the accelerator and days of the future: the place
+    of each in the entry, the field below it, and a sentence. Where it was measured, it may be tomorrow."""
     facts = served_facts(model)
     for place, one in enumerate(model.measurements):
         if one.date > today + timedelta(days=1):

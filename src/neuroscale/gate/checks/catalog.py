@@ -10,7 +10,7 @@ from neuroscale.catalog.loading import MEASUREMENTS
 from neuroscale.catalog.new_entry import entry_path
 from neuroscale.catalog.settings import check_settings
 from neuroscale.core.errors import InputError, UntrustedError
-from neuroscale.core.yaml_io import Document, decode, read_mapping
+from neuroscale.core.yaml_io import decode, read_mapping
 from neuroscale.gate.check import GateCheck, LeftOut, Run
 from neuroscale.gate.evaluation import Evaluation, file_finding, problem_findings
 from neuroscale.gate.merged_change import touches_rendering
@@ -84,16 +84,15 @@ def measurement_findings(
         path = entry_path(model.name)
         if not model.measurements or (changed is not None and path not in changed):
             continue
-        document = read_mapping(decode(snapshot.read(path) or b"", path), path)
-
-        def at(place: int, rule: str, told: str, severity: Severity, path: str = path, of: Document = document) -> None:
-            line = of.line(MEASUREMENTS, place)
-            findings.append(file_finding(GATE, rule, path, told, _DOUBTED, line, severity=severity))
-
-        for place, field, told in faults_of(model, catalog.accelerators, today):
-            at(place, "impossible-measurement", f"{MEASUREMENTS}[{place}].{field}: {told}", Severity.ERROR)
-        for place, told in remarks_on(model, catalog.accelerators):
-            at(place, "doubted-measurement", told, Severity.NOTICE)
+        document, known = read_mapping(decode(snapshot.read(path) or b"", path), path), catalog.accelerators
+        doubts = [("doubted", place, told, Severity.NOTICE) for place, told in remarks_on(model, known)]
+        faults = [
+            ("impossible", place, f"{MEASUREMENTS}[{place}].{field}: {told}", Severity.ERROR)
+            for place, field, told in faults_of(model, known, today)
+        ]
+        for what, place, told, severity in (*faults, *doubts):
+            line = document.line(MEASUREMENTS, place)
+            findings.append(file_finding(GATE, f"{what}-measurement", path, told, _DOUBTED, line, severity=severity))
     return findings
 
 

@@ -22,13 +22,7 @@ from neuroscale.catalog.settings import LONGEST_DAYS, CostRules, LargeChange
 from neuroscale.core.errors import InputError, NeuroscaleError, UntrustedError
 from neuroscale.core.printable import shortened
 from neuroscale.costs.bill import BudgetUse, CostChange, PriceListUsed, Range, ServiceCost, Totals, UnpricedItem
-from neuroscale.costs.cost_rules import (
-    CenterTotal,
-    CostFinding,
-    judge_costs,
-    list_exceptions,
-    without_a_bill_before,
-)
+from neuroscale.costs.cost_rules import CenterTotal, CostFinding, judge_costs, list_exceptions, without_a_bill_before
 from neuroscale.costs.difference import NAME, OWN
 from neuroscale.costs.pricing import Prices
 from neuroscale.gate.check import GateCheck, LeftOut, Run
@@ -37,7 +31,6 @@ from neuroscale.gate.checks.planned_without import Without, planned_without
 from neuroscale.gate.checks.priced_change import PLATFORM_SOURCES, cost_of_change, deciding_prices, prices_of
 from neuroscale.gate.checks.repository_costs import RepositoryCosts
 from neuroscale.gate.evaluation import Evaluation, file_finding
-from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.gate.verdict import Finding, Outcome, Severity
 from neuroscale.repo.layout import BUDGETS, CATALOG, MANIFESTS, SETTINGS
 
@@ -204,7 +197,10 @@ class CostCheck(GateCheck):
             )
             self._without_budget = sorted(set(touched) - {OWN, *budgets.budgets})
             with suppress(InputError):  # then another check says what cannot be read
-                new = _centers(run.after) - _centers(run.judge)
+                before, after = (
+                    {team.cost_center for team in side.catalog().teams.values()} for side in (run.judge, run.after)
+                )
+                new = after - before
                 raised = {center: touched[center][1] - touched[center][0] for center in new & {*self._without_budget}}
             self._without_budget = [center for center in self._without_budget if center not in raised]
         if self.value:
@@ -249,11 +245,6 @@ class CostCheck(GateCheck):
         if new:
             names = ", ".join(new)
             yield f"Large changes: {names} cost nothing before, which only `usd_a_month` in {SETTINGS} would judge."
-
-
-def _centers(side: PlatformSources) -> frozenset[str]:
-    """The cost centres of the teams of one side."""
-    return frozenset(team.cost_center for team in side.catalog().teams.values())
 
 
 def _amounts(cost: CostChange) -> dict[str, tuple[Decimal, Decimal]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from neuroscale.catalog import Catalog, ModelEntry
+from neuroscale.catalog import Catalog
 from neuroscale.catalog.directions import Notice
 from neuroscale.catalog.loading import MEASUREMENTS
 from neuroscale.core.errors import InputError
@@ -22,17 +22,16 @@ from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.objects import read_manifests
 from neuroscale.planning.plan import Plan, read_plan
 from neuroscale.planning.planner import plan
-from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import CATALOG, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, ServicePath
 from neuroscale.repo.snapshot import read_file
-from neuroscale.request.service_request import KnownNames, Request, check_request, load_request
+from neuroscale.request.service_request import KnownNames, check_request, load_request
 
 
 @dataclass(frozen=True)
 class Without:
     """A service of a change whose plan differs without the change's own facts. `objects`: those of that plan; none
-    where it is refused. `facts`: what differs, in words."""
+    where it is refused. `facts`: the names of the model and the accelerators that differ."""
 
     path: ServicePath
     with_them: Plan
@@ -43,13 +42,11 @@ class Without:
     def finding(self, gate: str) -> Finding:
         """What a reviewer must know; it refuses a service that cannot be served without the facts."""
         name, refused = f"{self.path.environment}/{self.path.service}", self.without.verdict == "refused"
-        rests = f"{name} rests on facts that the change itself brings ({shortened(self.facts, 3)}): with them it is"
-        told = f"{rests} {_in_words(self.with_them)}, and without them "
-        told += (
-            f"it cannot be served. {' '.join(self.without.reasons)}"
-            if refused
-            else f"{_in_words(self.without)}. The dearer one decides about budgets"
-        )
+        rests = f"{name} rests on facts or measurements that the change itself brings ({shortened(self.facts, 3)})"
+        other = f"{_in_words(self.without)}. The dearer one decides about budgets"
+        if refused:
+            other = f"it cannot be served. {' '.join(self.without.reasons)}"
+        told = f"{rests}: with them it is {_in_words(self.with_them)}, and without them {other}"
         file, severity = f"{self.path.folder}/{PLAN_FILE}", Severity.ERROR if refused else Severity.NOTICE
         return file_finding(gate, Notice.OWN_FACTS, file, told, FIXES[Notice.OWN_FACTS], severity=severity)
 
@@ -65,10 +62,7 @@ def planned_without(run: Run) -> Iterator[Without]:
         known = _facts_of_base(after.catalog, run.judge.catalog())
     except InputError:
         return
-    accelerators = [
-        f"accelerator {name}" for name, one in after.catalog.accelerators.items() if known.accelerators[name] != one
-    ]
-    platform = PlanningInputs(known, after.settings, after.template)
+    cards = [name for name, one in after.catalog.accelerators.items() if known.accelerators[name] != one]
     for service in run.given.services:
         folder = service.path.folder
         try:
@@ -77,11 +71,16 @@ def planned_without(run: Run) -> Iterator[Without]:
             if not service.plan_changed or request is None or locked is None or locked.verdict == "refused":
                 continue
             check_request(request, KnownNames.of(known, after.settings), REQUEST_FILE)
-            facts = (*_moved(known.models[request.model], after.catalog.models[request.model]), *accelerators)
+            name = request.model
+            facts = [name, *cards] if known.models[name] != after.catalog.models[name] else cards
             other = plan(request, known, after.settings, after.template.version) if facts else locked
             if _size(other) != _size(locked):
-                objects = () if other.verdict == "refused" else _objects(platform, request, other)
-                yield Without(service.path, locked, other, objects, facts)
+                files = {} if other.verdict == "refused" else render(request, other, after.template)
+                objects = (
+                    read_manifests(text.encode(), file) for file, text in files.items() if file in RENDERED_KINDS
+                )
+                values = tuple(manifest.value for manifests in objects for manifest in manifests)
+                yield Without(service.path, locked, other, values, tuple(facts))
         except InputError:
             continue  # the drift check reports what is wrong with them
 
@@ -95,28 +94,11 @@ def _facts_of_base(after: Catalog, base: Catalog) -> Catalog:
     return Catalog(models, accelerators, after.prices, after.runtimes, after.teams)
 
 
-def _moved(known: ModelEntry, after: ModelEntry) -> tuple[str, ...]:
-    """The facts of a model in which two entries differ, in words."""
-    bare = [one.model_copy(update={MEASUREMENTS: ()}) for one in (known, after)]
-    measured = (f"measurements of {after.name}",) if known.measurements != after.measurements else ()
-    return (f"model {after.name}", *measured) if bare[0] != bare[1] else measured
-
-
 def _size(made: Plan) -> tuple[Any, ...]:
     """What a plan takes."""
     if made.verdict == "refused":
         return ()
     return made.accelerator, made.accelerator_count, made.replicas.max, made.resources.cpu, made.resources.memory_gib
-
-
-def _objects(platform: PlanningInputs, request: Request, made: Plan) -> tuple[Mapping[str, Any], ...]:
-    files = render(request, made, platform.template)
-    return tuple(
-        manifest.value
-        for name in RENDERED_KINDS
-        if name in files
-        for manifest in read_manifests(files[name].encode(), name)
-    )
 
 
 def _in_words(made: Plan) -> str:

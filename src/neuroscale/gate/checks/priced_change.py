@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 from neuroscale.catalog.settings import Environment, Settings, check_settings
@@ -86,14 +87,13 @@ def cost_of_change(
 
 def _dearer(service: Service, objects: Sequence[Mapping[str, Any]], prices: Prices) -> Service:
     """The service with other objects after the change, if there are some and they cost more."""
-    if not objects:
-        return service
+
+    def usd(one: Service) -> Decimal:
+        workloads, _ = price_side(one.after, one.environment, prices)
+        return sum((workload.monthly.max for workload in workloads), Decimal(0))
+
     other = replace(service, after=replace(service.after, objects=tuple(objects)))
-    usd = [
-        sum(workload.monthly.max for workload in price_side(one.after, one.environment, prices)[0])
-        for one in (service, other)
-    ]
-    return other if usd[1] > usd[0] else service
+    return other if objects and usd(other) > usd(service) else service
 
 
 def _unpriced_after(cost: CostChange) -> set[str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from neuroscale.catalog.measurements import MeasuredLoad
 from neuroscale.core.units import MIB
+from neuroscale.planning.speed.kinds import weight_type
 from neuroscale.planning.speed.load import ReplicaSpeed
 
 _ON_CHIP = 256 * MIB
@@ -24,9 +25,14 @@ The fastest of 2,584 published measurements (tests/ground_truth/speed) is 4 % be
 def impossible(server: ReplicaSpeed, load: MeasuredLoad) -> Iterator[tuple[str, str]]:
     """The figures of a load that are faster than the accelerators of its server can be: the field, and a sentence.
 
-    `server`: the one that was measured. Nothing is judged by a bandwidth or a peak that is not known.
+    `server`: the one that was measured. Nothing is judged by a bandwidth, a peak or a size of weights that is not
+    known.
     """
-    device, work, arguments = server.device, server.work, server.arguments
+    device, arguments, facts = server.device, server.arguments, server.facts
+    converted = arguments.quantization is not None and facts.quantization is None
+    if converted and weight_type(facts, arguments.quantization) == "16-bit":
+        return  # by a method whose sizes nobody counted
+    work = server.work
     guessed = 1 + arguments.speculative_tokens if arguments.speculative else 1
     peaks = (device.bf16_tflops, device.fp8_tflops, device.int8_tflops, device.fp4_tflops)
     if device.bandwidth_gb_s is not None and (arguments.speculative is None or arguments.speculative_tokens):
