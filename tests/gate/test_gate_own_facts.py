@@ -152,6 +152,15 @@ def test_other_facts_of_the_change_are_no_way_around_either(repository: Reposito
     assert f"itself brings ({CARD})" in told.message
 
 
+def test_an_expected_load_of_the_change_is_no_way_around_either(repository: Repository, tmp_path: Path) -> None:
+    repository.commit({SETTINGS: settings("block"), BUDGET: budget("8000")})
+    files = service(repository, MANY, **{SETTINGS: settings("block", typical_share=0.1)})
+    findings, _ = judged(repository, tmp_path, files)
+    (told,) = own_facts(findings)
+    assert "itself brings (settings of dev)" in told.message
+    assert set(errors(findings)) == {"over-budget"}
+
+
 def test_a_new_model_is_planned_without_its_measurements_and_is_possible_by_its_config(
     repository: Repository, tmp_path: Path
 ) -> None:

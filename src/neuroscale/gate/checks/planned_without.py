@@ -1,7 +1,8 @@
 """Plans the services of a change once more without the facts that the change itself brings: what rests on them alone.
 
 Of a model and an accelerator that the base knows, the base's facts and measurements count, and of a new model no
-measurement. Prices, teams, settings and runtimes are the merge result's: other rules judge those.
+measurement; of an environment, the load that the base's settings expect. Prices, teams, runtimes and the other settings
+are the merge result's: other rules judge those.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.directions import Notice
 from neuroscale.catalog.loading import MEASUREMENTS
+from neuroscale.catalog.settings import Settings
 from neuroscale.core.errors import InputError
 from neuroscale.core.printable import shortened
 from neuroscale.gate.check import Run
@@ -23,7 +25,7 @@ from neuroscale.manifests.objects import read_manifests
 from neuroscale.planning.plan import Plan, read_plan
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.service_folder import render
-from neuroscale.repo.layout import CATALOG, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, ServicePath
+from neuroscale.repo.layout import CATALOG, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, SETTINGS, ServicePath
 from neuroscale.repo.snapshot import read_file
 from neuroscale.request.service_request import KnownNames, check_request, load_request
 
@@ -31,7 +33,7 @@ from neuroscale.request.service_request import KnownNames, check_request, load_r
 @dataclass(frozen=True)
 class Without:
     """A service of a change whose plan differs without the change's own facts. `objects`: those of that plan; none
-    where it is refused. `facts`: the names of the model and the accelerators that differ."""
+    where it is refused. `facts`: the names of what differs."""
 
     path: ServicePath
     with_them: Plan
@@ -53,13 +55,13 @@ class Without:
 
 def planned_without(run: Run) -> Iterator[Without]:
     """The services whose plans the change alters and that would get other accelerators, another number of them or none
-    without the facts that the change brings. None where the base's catalog cannot be read: there is nothing to compare.
-    """
+    without the facts that the change brings. Nothing where the base's catalog or settings cannot be read."""
     after, change = run.platform, run.change
-    if after is None or change is None or not change.touches(CATALOG):
+    if after is None or change is None or not change.touches(CATALOG, SETTINGS):
         return
     try:
         known = _facts_of_base(after.catalog, run.judge.catalog())
+        settings = _loads_of_base(after.settings, run.judge.settings())
     except InputError:
         return
     cards = [name for name, one in after.catalog.accelerators.items() if known.accelerators[name] != one]
@@ -73,7 +75,10 @@ def planned_without(run: Run) -> Iterator[Without]:
             check_request(request, KnownNames.of(known, after.settings), REQUEST_FILE)
             name = request.model
             facts = [name, *cards] if known.models[name] != after.catalog.models[name] else cards
-            other = plan(request, known, after.settings, after.template.version) if facts else locked
+            of = request.environment
+            if settings.environments[of] != after.settings.environments[of]:
+                facts = [*facts, f"settings of {of}"]
+            other = plan(request, known, settings, after.template.version) if facts else locked
             if _size(other) != _size(locked):
                 files = {} if other.verdict == "refused" else render(request, other, after.template)
                 objects = (
@@ -92,6 +97,18 @@ def _facts_of_base(after: Catalog, base: Catalog) -> Catalog:
     }
     accelerators = {name: base.accelerators.get(name, one) for name, one in after.accelerators.items()}
     return Catalog(models, accelerators, after.prices, after.runtimes, after.teams)
+
+
+def _loads_of_base(after: Settings, base: Settings) -> Settings:
+    environments = {
+        name: one.model_copy(update={field: getattr(base.environments.get(name, one), field) for field in _LOAD})
+        for name, one in after.environments.items()
+    }
+    return after.model_copy(update={"environments": environments})
+
+
+_LOAD = ("typical_share", "tokens_per_second_per_user", "certainty")
+"""The settings of an environment from which a plan's number of replicas follows, beside the request."""
 
 
 def _size(made: Plan) -> tuple[Any, ...]:
