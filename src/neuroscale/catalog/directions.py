@@ -93,6 +93,10 @@ def _rows(notice: Notice, direction: Direction, *places: str) -> Iterator[Row]:
         yield Row(place, direction, notice)
 
 
+# Where weights come from, and what metrics and showback believe.
+_SOURCES = ("cluster", "models hub", "models store", "models store_kind", "prometheus", "opencost")
+_FACTS = ("accelerators", "node_selector", "typical_share", "bench_after_merge", "models throughput_mib_s * value")
+
 SETTINGS_ROWS: tuple[Row, ...] = (
     *_rows(Notice.WEAKER_RULE, Direction.HIGHER, "exceptions longest_days", "reconciliation *"),
     *_rows(Notice.WEAKER_RULE, Direction.LEVEL, "costs large_change level"),
@@ -111,20 +115,11 @@ SETTINGS_ROWS: tuple[Row, ...] = (
     *_rows(Notice.WEAKER_RULE, Direction.HIGHER, "environments * node_wait_minutes"),
     *_rows(Notice.WEAKER_RULE, Direction.LEVEL, "environments * default_availability", "environments * rollout *"),
     *_rows(Notice.WEAKER_RULE, Direction.ANY, "environments * certainty"),
-    *_rows(
-        *(Notice.CHANGED_SOURCE, Direction.ANY, "environments * cluster"),
-        *(f"environments * models {name}" for name in ("hub", "store", "store_kind")),
-        # What metrics and showback believe.
-        *("environments * prometheus", "environments * opencost"),
-    ),
+    *_rows(Notice.CHANGED_SOURCE, Direction.ANY, *(f"environments * {name}" for name in _SOURCES)),
     *_rows(Notice.WIDER_ACCESS, Direction.ANY, "environments * token_secret"),
-    # Which of two alike accelerators a pod asks for, and how long its startup probe waits.
-    *_rows(
-        *(Notice.MOVED_FACT, Direction.ANY, "environments * accelerators", "environments * node_selector"),
-        *("environments * models throughput_mib_s * value", "environments * typical_share"),
-        # It takes an accelerator's time after each merge.
-        "environments * bench_after_merge",
-    ),
+    # Which of two alike accelerators a pod asks for, for how many users, how long its startup probe waits, and whether a
+    # bench takes it for some minutes after each merge.
+    *_rows(Notice.MOVED_FACT, Direction.ANY, *(f"environments * {name}" for name in _FACTS)),
     *_rows(
         *(Notice.WIDER_ACCESS, Direction.MORE),
         *("environments * ingress_namespaces", "environments * monitoring_namespaces"),
@@ -135,6 +130,7 @@ SETTINGS_ROWS: tuple[Row, ...] = (
 _SOURCE = ("weights kind", "weights path", "weights revision", "weights license")
 _SIZES = ("download", "resident", "host_memory")
 _STORED = ("dtype", "quantization", "quantization_group_size")
+_STARTS = ("start", "compile_layer", "capture_layer")
 _SERVED = ("multimodal", "minimum_vllm_version", "tool_call_parser", "reasoning_parser", "chat_template")
 CATALOG_ROWS: Mapping[str, tuple[Row, ...]] = {
     "models": (
@@ -178,10 +174,7 @@ CATALOG_ROWS: Mapping[str, tuple[Row, ...]] = {
         *_rows(Notice.WEAKER_RULE, Direction.LEVEL, "read_only_root value"),
         *_rows(Notice.MOVED_FACT, Direction.HIGHER, "memory_utilization"),
         # Too short, and a probe ends a server that starts; too long, and it hides one that hangs.
-        *_rows(
-            *(Notice.MOVED_FACT, Direction.ANY, "start_seconds value"),
-            *("compile_layer_seconds value", "capture_layer_seconds value"),
-        ),
+        *_rows(Notice.MOVED_FACT, Direction.ANY, *(f"{name}_seconds value" for name in _STARTS)),
     ),
     "teams": (
         *_rows(Notice.WIDER_ACCESS, Direction.ANY, "group", "namespace", "owner", "cost_center"),
@@ -207,8 +200,12 @@ LISTED: Mapping[str, tuple[str, ...]] = {
     # Commands that people start read the number of open pull requests, and the gate judges each of them.
     "settings": ("schema_version", "organization", "upgrades open_at_once", "** source"),
     "models": (
-        *(*_FOR_PEOPLE, "family", "good_at text", "weights read_on", "config_source"),
-        "parameters active_excludes_embedding",
+        *_FOR_PEOPLE,
+        "family",
+        "good_at text",
+        "weights read_on",
+        "config_source",
+        "** active_excludes_embedding",
     ),
     "accelerators": (*_FOR_PEOPLE, "support_source"),
     "prices": ("** source", "region", "tier"),

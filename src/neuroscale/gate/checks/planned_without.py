@@ -113,9 +113,8 @@ _LOAD = ("typical_share", "tokens_per_second_per_user", "certainty")
 
 def _size(made: Plan) -> tuple[Any, ...]:
     """What a plan takes."""
-    if made.verdict == "refused":
-        return ()
-    return made.accelerator, made.accelerator_count, made.replicas.max, made.resources.cpu, made.resources.memory_gib
+    accelerators = made.accelerator, made.accelerator_count, made.replicas.max
+    return made.verdict == "refused", *accelerators, made.resources.cpu, made.resources.memory_gib
 
 
 def _in_words(made: Plan) -> str:
