@@ -152,6 +152,15 @@ def test_other_facts_of_the_change_are_no_way_around_either(repository: Reposito
     assert f"itself brings ({CARD})" in told.message
 
 
+def test_facts_with_which_the_base_cannot_even_plan_are_refused(repository: Repository, tmp_path: Path) -> None:
+    text = (ROOT / CARD_FILE).read_text()
+    elsewhere = text.replace("clusters: [gke, kind]", "clusters: [kind]")
+    repository.commit({CARD_FILE: elsewhere, SETTINGS: settings("off", accelerators=["nvidia-l4"])})
+    files = {CARD_FILE: text, SETTINGS: settings("off", accelerators=["nvidia-l4", CARD])}
+    findings, _ = judged(repository, tmp_path, service(repository, make_request(**ASKED), **files))
+    assert f"do not have '{CARD}'" in errors(findings)["own-facts"]
+
+
 def test_an_expected_load_of_the_change_is_no_way_around_either(repository: Repository, tmp_path: Path) -> None:
     repository.commit({SETTINGS: settings("block"), BUDGET: budget("8000")})
     files = service(repository, MANY, **{SETTINGS: settings("block", typical_share=0.1)})

@@ -117,8 +117,8 @@ SETTINGS_ROWS: tuple[Row, ...] = (
     *_rows(Notice.WEAKER_RULE, Direction.ANY, "environments * certainty"),
     *_rows(Notice.CHANGED_SOURCE, Direction.ANY, *(f"environments * {name}" for name in _SOURCES)),
     *_rows(Notice.WIDER_ACCESS, Direction.ANY, "environments * token_secret"),
-    # Which of two alike accelerators a pod asks for, for how many users, how long its startup probe waits, and whether a
-    # bench takes it for some minutes after each merge.
+    # Which of two alike accelerators a pod asks for, how many replicas there are, how long a startup probe waits, and
+    # whether a bench takes an accelerator for some minutes after each merge.
     *_rows(Notice.MOVED_FACT, Direction.ANY, *(f"environments * {name}" for name in _FACTS)),
     *_rows(
         *(Notice.WIDER_ACCESS, Direction.MORE),

@@ -151,8 +151,8 @@ class CostCheck(GateCheck):
         with suppress(InputError):  # no settings can be read: the other checks say so
             self._rules = run.deciding_settings.costs
         levels = set(self._rules.levels.values())
+        self._without = tuple(planned_without(run))
         try:
-            self._without = tuple(planned_without(run))
             costs = cost_of_change(change, run.judge, run.after, run.manifests, run.plans, run.today, self._without)
             if costs is not None:
                 self.value, self._judged, self._new_prices = costs.shown, costs.judged, costs.new_prices
@@ -165,7 +165,7 @@ class CostCheck(GateCheck):
             return LeftOut("" if levels == {"off"} else "the change's catalog or settings have findings")
         if self._unknown:
             # Where a rule could refuse, a cost that nobody knows must not pass: `evaluate` says so.
-            return None if "block" in levels else LeftOut()
+            return None if "block" in levels or self._without else LeftOut()
         if self._without:
             return None
         if levels == {"off"} or (self.value is None and not change.touches(CATALOG, SETTINGS)):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from neuroscale.catalog import Catalog
@@ -32,24 +33,25 @@ from neuroscale.request.service_request import KnownNames, check_request, load_r
 
 @dataclass(frozen=True)
 class Without:
-    """A service of a change whose plan differs without the change's own facts. `objects`: those of that plan; none
-    where it is refused. `facts`: the names of what differs."""
+    """A service of a change whose plan differs without the change's own facts. `facts`: the names of what differs.
+    `without`: the other plan, with its `objects`; None where there is none, and `why`."""
 
     path: ServicePath
     with_them: Plan
-    without: Plan
-    objects: tuple[Mapping[str, Any], ...]
     facts: tuple[str, ...]
+    without: Plan | None = None
+    objects: tuple[Mapping[str, Any], ...] = ()
+    why: str = ""
 
     def finding(self, gate: str) -> Finding:
         """What a reviewer must know; it refuses a service that cannot be served without the facts."""
-        name, refused = f"{self.path.environment}/{self.path.service}", self.without.verdict == "refused"
+        name = f"{self.path.environment}/{self.path.service}"
         rests = f"{name} rests on facts or measurements that the change itself brings ({shortened(self.facts, 3)})"
-        other = f"{_in_words(self.without)}. The dearer one decides about budgets"
-        if refused:
-            other = f"it cannot be served. {' '.join(self.without.reasons)}"
+        other, severity = f"it cannot be served. {self.why}", Severity.ERROR
+        if self.without is not None:
+            other, severity = f"{_in_words(self.without)}. The dearer one decides about budgets", Severity.NOTICE
         told = f"{rests}: with them it is {_in_words(self.with_them)}, and without them {other}"
-        file, severity = f"{self.path.folder}/{PLAN_FILE}", Severity.ERROR if refused else Severity.NOTICE
+        file = f"{self.path.folder}/{PLAN_FILE}"
         return file_finding(gate, Notice.OWN_FACTS, file, told, FIXES[Notice.OWN_FACTS], severity=severity)
 
 
@@ -72,22 +74,27 @@ def planned_without(run: Run) -> Iterator[Without]:
             locked = read_plan(change.after, folder)
             if not service.plan_changed or request is None or locked is None or locked.verdict == "refused":
                 continue
-            check_request(request, KnownNames.of(known, after.settings), REQUEST_FILE)
-            name = request.model
-            facts = [name, *cards] if known.models[name] != after.catalog.models[name] else cards
-            of = request.environment
-            if settings.environments[of] != after.settings.environments[of]:
-                facts = [*facts, f"settings of {of}"]
-            other = plan(request, known, settings, after.template.version) if facts else locked
-            if _size(other) != _size(locked):
-                files = {} if other.verdict == "refused" else render(request, other, after.template)
-                objects = (
-                    read_manifests(text.encode(), file) for file, text in files.items() if file in RENDERED_KINDS
-                )
-                values = tuple(manifest.value for manifests in objects for manifest in manifests)
-                yield Without(service.path, locked, other, values, tuple(facts))
+            check_request(request, KnownNames.of(known, settings), REQUEST_FILE)
         except InputError:
             continue  # the drift check reports what is wrong with them
+        name, of = request.model, request.environment
+        facts = [name, *cards] if known.models[name] != after.catalog.models[name] else [*cards]
+        if settings.environments[of] != after.settings.environments[of]:
+            facts.append(f"settings of {of}")
+        if not facts:
+            continue
+        differing = partial(Without, service.path, locked, tuple(facts))
+        try:
+            other = plan(request, known, settings, after.template.version)
+            files = {} if other.verdict == "refused" else render(request, other, after.template)
+        except InputError as error:  # the base's facts and the change's settings do not agree
+            yield differing(why=str(error.problems[0]))
+            continue
+        if other.verdict == "refused":
+            yield differing(why=" ".join(other.reasons))
+        elif _size(other) != _size(locked):
+            objects = (read_manifests(text.encode(), file) for file, text in files.items() if file in RENDERED_KINDS)
+            yield differing(other, tuple(manifest.value for manifests in objects for manifest in manifests))
 
 
 def _facts_of_base(after: Catalog, base: Catalog) -> Catalog:
@@ -114,7 +121,7 @@ _LOAD = ("typical_share", "tokens_per_second_per_user", "certainty")
 def _size(made: Plan) -> tuple[Any, ...]:
     """What a plan takes."""
     accelerators = made.accelerator, made.accelerator_count, made.replicas.max
-    return made.verdict == "refused", *accelerators, made.resources.cpu, made.resources.memory_gib
+    return *accelerators, made.resources.cpu, made.resources.memory_gib
 
 
 def _in_words(made: Plan) -> str:
