@@ -19,8 +19,7 @@ from neuroscale.forge.after_merge.comments import MARKER as SMOKE_MARKER
 from neuroscale.forge.after_merge.comments import Record
 from neuroscale.forge.branches import REQUIRED_CHECK
 from neuroscale.forge.interface import Comment, CommitStatus
-from neuroscale.portal import rendering
-from neuroscale.portal import services as portal_services
+from neuroscale.portal import kept, rendering
 from neuroscale.portal.app import create_app
 from neuroscale.portal.exposure import exposure_at
 from neuroscale.portal.form_fields import sheet
@@ -150,7 +149,7 @@ class SilentCluster(NoCluster):
 def test_a_cluster_that_does_not_answer_holds_up_no_page(
     pending_changes: FakePendingChanges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(portal_services, "_WAITS", 0.3)
+    monkeypatch.setattr(kept, "_WAITS", 0.3)
     cluster = SilentCluster()
     client = Client(create_app(pending_changes, cluster, EXPOSURE), ADDRESS, "127.0.0.1")
     assert client.send_form("/sign-in", {"token": DEVELOPER}).status_code == 303

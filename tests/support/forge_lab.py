@@ -41,6 +41,9 @@ class Lab(Protocol):
     def commit(self, who: Person, repository: RepositoryRef, branch: str) -> str:
         """A new commit on a branch; a missing branch begins at main."""
 
+    def close(self, repository: RepositoryRef) -> None:
+        """Let only the owner read it."""
+
     def own(self, who: Person, name: str) -> None:
         """A repository of that person that is not a fork."""
 
@@ -101,6 +104,9 @@ class GiteaLab:
         sha: str = data["commit"]["sha"]
         return sha
 
+    def close(self, repository: RepositoryRef) -> None:
+        self._done("PATCH", f"/repos/{repository.slug}", {"private": True})
+
     def own(self, who: Person, name: str) -> None:
         self._done("POST", f"/admin/users/{who}/repos", {"name": name})
 
@@ -152,6 +158,9 @@ class GitHubLab:
 
     def commit(self, who: Person, repository: RepositoryRef, branch: str) -> str:
         return self.server.commit(repository.slug, branch)
+
+    def close(self, repository: RepositoryRef) -> None:
+        self.server.repositories[repository.slug].readers = {"owner"}
 
     def own(self, who: Person, name: str) -> None:
         self.server.add(who, name, {who})

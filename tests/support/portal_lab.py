@@ -163,6 +163,14 @@ class FakePendingChanges(PendingChanges):
         self.brought: list[Brought] = []
         self.waits: threading.Event | None = None
         self.is_down = False
+        self.readers = {DEVELOPER, OTHER, OWN.secret}
+
+    def may_read(self, token: Token) -> bool:
+        if self.is_down:
+            raise ForgeUnavailableError("The forge does not answer.")
+        if token.secret not in _LOGINS:
+            raise ForgeError("The forge does not know the token.")
+        return token.secret in self.readers
 
     def account(self, token: Token) -> Account:
         login = _LOGINS.get(token.secret)

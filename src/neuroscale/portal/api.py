@@ -20,6 +20,7 @@ from neuroscale.portal.exposure import HEALTH
 from neuroscale.portal.pages import PageContext
 from neuroscale.portal.pending_changes import Job, new_key
 from neuroscale.portal.people import Person
+from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder.form import expected_enums
 from neuroscale.rendering.scaffolder.plan_step import (
     FORM,
@@ -43,7 +44,7 @@ _FIELDS = {"answers", "asked_by"}
 
 
 class Api:
-    """The routes for programs. Whoever connects may plan; everything else needs a credential.
+    """The routes for programs. Whoever connects may plan; everything else needs a token that may read the repository.
 
     `POST /api/v1/plan`, or `GET` with `?answers=JSON`: the form's answers to `schema_version`, `verdict`, `summary`,
     `plan` and `values` (the skeleton's values). `GET /api/v1/catalog`: the names that the form offers.
@@ -70,9 +71,9 @@ class Api:
         """Whether the server is alive."""
         return {"status": "ok"}
 
-    async def names(self) -> dict[str, Any]:
+    def names(self, request: Request) -> dict[str, Any]:
         """The names that the form offers."""
-        inputs = self._page_context.pending_changes.inputs
+        inputs = self._inputs(request)
         availability = ServiceRequest.model_json_schema()["properties"]["availability"]["enum"]
         return {
             "schema_version": SCHEMA_VERSION,
@@ -84,21 +85,23 @@ class Api:
 
     async def plan(self, request: Request) -> JSONResponse:
         """The plan of a form's answers."""
-        return await self._planned(_object(await request.body(), request.headers.get("content-type", "")))
+        answers = _object(await request.body(), request.headers.get("content-type", ""))
+        return await run_in_threadpool(self._planned, request, answers)
 
-    async def plan_of_question(self, answers: str = "") -> JSONResponse:
+    def plan_of_question(self, request: Request, answers: str = "") -> JSONResponse:
         """The same for answers in the address: a dry run of Backstage sends nothing but GET."""
-        return await self._planned(_object(answers.encode("utf-8", "surrogatepass"), "application/json"))
+        return self._planned(request, _object(answers.encode("utf-8", "surrogatepass"), "application/json"))
 
-    async def _planned(self, answers: dict[str, Any]) -> JSONResponse:
-        inputs = self._page_context.pending_changes.inputs
-        made = await run_in_threadpool(answer, answers, inputs.catalog, inputs.settings, inputs.template.version)
-        return JSONResponse(made)
+    def _planned(self, request: Request, answers: dict[str, Any]) -> JSONResponse:
+        inputs = self._inputs(request)
+        return JSONResponse(answer(answers, inputs.catalog, inputs.settings, inputs.template.version))
+
+    def _inputs(self, request: Request) -> PlanningInputs:
+        """Main's for a token that may read it, what the server was started with for nobody."""
+        return self._page_context.pending_changes.inputs(self._page_context.people.bearer(request))
 
     async def pull_request(self, request: Request) -> JSONResponse:
         """Open the pull request of a form's answers, or bring the open one up to date."""
-        if "authorization" not in request.headers:
-            raise _nobody()
         sent = _object(await request.body(), request.headers.get("content-type", ""))
         if unknown := sorted(sent.keys() - _FIELDS):
             raise InputError.at("the request", unknown[0][:60], "is not known", "Send answers, and asked_by.")
@@ -123,7 +126,7 @@ class Api:
     def _person(self, request: Request, asked_by: str | None) -> Person:
         person = self._page_context.people.by_bearer(request, asked_by)
         if person is None:
-            raise _nobody()
+            raise nobody()
         return person
 
     def services(self, request: Request) -> JSONResponse:
@@ -162,7 +165,8 @@ class Api:
         )
 
 
-def _nobody() -> HTTPException:
+def nobody() -> HTTPException:
+    """The answer for a program without a credential."""
     told = "send `Authorization: Bearer TOKEN`, with a token of the forge, or with the portal's"
     return HTTPException(401, told, {"WWW-Authenticate": "Bearer"})
 

@@ -17,10 +17,11 @@ from neuroscale.forge.request_flow import Change, Desk, Main, Version
 from neuroscale.forge.service_changes import Named, Promoted, Retired, Updated, compared
 from neuroscale.planning.planner import plan
 from neuroscale.portal.form_fields import answers_in, sheet
+from neuroscale.portal.kept import Kept
 from neuroscale.portal.pages import Fields, PageContext, filled
 from neuroscale.portal.pending_changes import BusyError
 from neuroscale.portal.plan_panel import Panel, panel
-from neuroscale.portal.services import Kept, Measured, Surroundings, history, listing, row_of
+from neuroscale.portal.services import Measured, Surroundings, history, listing, row_of
 from neuroscale.rendering.scaffolder.plan_step import answers_of
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.services import services_of
@@ -72,7 +73,7 @@ class ServicePages:
         """The list with what the cluster says: a part of its page."""
         person = self._page_context.person(request)
         found = listing(self._page_context.pending_changes, person)
-        inputs = self._page_context.pending_changes.inputs
+        inputs = self._page_context.pending_changes.inputs(person.token)
         statuses, missing = self._statuses.ask("", lambda: self._surroundings.statuses(inputs, "", ""))
         by_name = {(one.environment, one.name): one for one in statuses or ()}
         return self._page_context.show(
@@ -99,10 +100,9 @@ class ServicePages:
 
     def state(self, request: Request, environment: str, service: str) -> Response:
         """What the cluster says of it: a part of its page."""
-        _, path = self._path(request, environment, service)
-        inputs = self._page_context.pending_changes.inputs
+        main, path = self._path(request, environment, service)
         found, missing = self._statuses.ask(
-            path.name, lambda: self._surroundings.statuses(inputs, path.environment, path.service)
+            path.name, lambda: self._surroundings.statuses(main.inputs, path.environment, path.service)
         )
         one = next((one for one in found or () if one.environment in ("", path.environment)), None)
         if one is None and not missing:
@@ -111,10 +111,9 @@ class ServicePages:
 
     def metrics(self, request: Request, environment: str, service: str) -> Response:
         """Its figures of the last minutes: a part of its page."""
-        _, path = self._path(request, environment, service)
-        inputs = self._page_context.pending_changes.inputs
+        main, path = self._path(request, environment, service)
         found, missing = self._metrics.ask(
-            path.name, lambda: self._surroundings.metrics(inputs, path.environment, path.service)
+            path.name, lambda: self._surroundings.metrics(main.inputs, path.environment, path.service)
         )
         return self._page_context.show(request, "service_metrics.html", found=found, missing=missing)
 
