@@ -41,8 +41,8 @@ class Lab(Protocol):
     def commit(self, who: Person, repository: RepositoryRef, branch: str) -> str:
         """A new commit on a branch; a missing branch begins at main."""
 
-    def close(self, repository: RepositoryRef) -> None:
-        """Let only the owner read it."""
+    def closed(self) -> RepositoryRef:
+        """A new repository with a branch main that only the owner may read."""
 
     def own(self, who: Person, name: str) -> None:
         """A repository of that person that is not a fork."""
@@ -104,8 +104,10 @@ class GiteaLab:
         sha: str = data["commit"]["sha"]
         return sha
 
-    def close(self, repository: RepositoryRef) -> None:
-        self._done("PATCH", f"/repos/{repository.slug}", {"private": True})
+    def closed(self) -> RepositoryRef:
+        name = f"closed-{secrets.token_hex(4)}"
+        self._done("POST", "/admin/users/owner/repos", {"name": name, "auto_init": True, "private": True})
+        return RepositoryRef(self.url, "owner", name)
 
     def own(self, who: Person, name: str) -> None:
         self._done("POST", f"/admin/users/{who}/repos", {"name": name})
@@ -159,8 +161,10 @@ class GitHubLab:
     def commit(self, who: Person, repository: RepositoryRef, branch: str) -> str:
         return self.server.commit(repository.slug, branch)
 
-    def close(self, repository: RepositoryRef) -> None:
-        self.server.repositories[repository.slug].readers = {"owner"}
+    def closed(self) -> RepositoryRef:
+        made = self.server.add("owner", f"closed-{secrets.token_hex(4)}", {"owner"})
+        made.readers = {"owner"}
+        return RepositoryRef(self.url, made.owner, made.name)
 
     def own(self, who: Person, name: str) -> None:
         self.server.add(who, name, {who})

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.yaml_io import read_mapping
+from neuroscale.forge.interface import Token
 from neuroscale.forge.request_flow import Outcome, Refused
 from neuroscale.forge.service_changes import Requested, own_version
 from neuroscale.portal.exposure import HEALTH
@@ -93,12 +94,18 @@ class Api:
         return self._planned(request, _object(answers.encode("utf-8", "surrogatepass"), "application/json"))
 
     def _planned(self, request: Request, answers: dict[str, Any]) -> JSONResponse:
-        inputs = self._inputs(request)
-        return JSONResponse(answer(answers, inputs.catalog, inputs.settings, inputs.template.version))
+        reader, inputs = self._reader(request), self._inputs(request)
+        with self._page_context.planning(request, reader):
+            return JSONResponse(answer(answers, inputs.catalog, inputs.settings, inputs.template.version))
 
     def _inputs(self, request: Request) -> PlanningInputs:
         """Main's for a token that may read it, what the server was started with for nobody."""
-        return self._page_context.pending_changes.inputs(self._page_context.people.bearer(request))
+        return self._page_context.pending_changes.inputs(self._reader(request))
+
+    def _reader(self, request: Request) -> Token | None:
+        """The request's token; None without one, or where no forge says whether that may read the repository."""
+        has_forge = self._page_context.pending_changes.address
+        return self._page_context.people.bearer(request) if has_forge else None
 
     async def pull_request(self, request: Request) -> JSONResponse:
         """Open the pull request of a form's answers, or bring the open one up to date."""

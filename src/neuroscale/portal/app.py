@@ -17,7 +17,15 @@ from starlette.exceptions import HTTPException
 from neuroscale.core.errors import InputError, NeuroscaleError, Problem
 from neuroscale.forge.interface import ForgeError, Token
 from neuroscale.portal.api import Api, nobody
-from neuroscale.portal.exposure import HEALTH, MOST_CONNECTIONS, Exposure, Guard, PunctualProtocol, failure
+from neuroscale.portal.exposure import (
+    HEALTH,
+    MOST_CONNECTIONS,
+    Exposure,
+    Guard,
+    PunctualProtocol,
+    TooMuchError,
+    failure,
+)
 from neuroscale.portal.pages import AskingPages, PageContext, SignInNeededError
 from neuroscale.portal.pending_changes import BusyError, NoReaderError, PendingChanges
 from neuroscale.portal.people import People
@@ -59,6 +67,7 @@ def create_app(
     ServicePages(page_context, surroundings).add_to(app)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     _answer_errors(app, page_context)
+    app.state.exposure = exposure
     app.add_middleware(Guard, exposure=exposure)
     return app
 
@@ -89,6 +98,13 @@ def _answer_errors(app: FastAPI, page_context: PageContext) -> None:
         status = 503 if isinstance(error, BusyError) else 502 if isinstance(error, ForgeError) else 500
         where = "the forge" if isinstance(error, ForgeError) else "the server"
         return told(request, status, "error", [Problem(where, "", str(error).removesuffix("."), "Then try again.")])
+
+    @app.exception_handler(TooMuchError)
+    async def too_much(request: Request, error: TooMuchError) -> Response:
+        why, fix = str(error).removesuffix(".").split(". ")
+        response = told(request, 429, "error", [Problem("the request", "", why, fix)])
+        response.headers["Retry-After"] = str(error.seconds)
+        return response
 
     @app.exception_handler(NoReaderError)
     async def no_reader(request: Request, error: NoReaderError) -> Response:
@@ -122,9 +138,13 @@ def _answer_errors(app: FastAPI, page_context: PageContext) -> None:
 
 def settings_of(app: FastAPI) -> uvicorn.Config:
     """How the application is served."""
+
+    class Protocol(PunctualProtocol):
+        exposure: Exposure = app.state.exposure
+
     return uvicorn.Config(
         app,
-        http=PunctualProtocol,
+        http=Protocol,
         ws="none",
         server_header=False,
         # The connection's own address is what counts: a header could name any.

@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -15,9 +15,10 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
 from neuroscale.core.errors import InputError, NeuroscaleError, Problem
-from neuroscale.forge.interface import ForgeError
+from neuroscale.forge.interface import ForgeError, Token
 from neuroscale.forge.request_flow import Change, Desk, Refused
 from neuroscale.forge.service_changes import Requested
+from neuroscale.portal.exposure import Allowance
 from neuroscale.portal.form_fields import answers_in, posted, sheet
 from neuroscale.portal.pending_changes import BusyError, Job, NoReaderError, PendingChanges, new_key
 from neuroscale.portal.people import SESSION, People, Person
@@ -52,6 +53,14 @@ class PageContext:
     pending_changes: PendingChanges
     renderer: Renderer
     secure: bool
+    allowance: Allowance = field(default_factory=Allowance)
+
+    def planning(self, request: Request, reader: Token | None = None) -> contextlib.AbstractContextManager[None]:
+        """Whatever plans for the request runs within this. `reader`: the token of a program, if that may read the
+        repository. Raises TooMuchError."""
+        person = None if reader else self.people.of(request)
+        address = request.client.host if request.client else ""
+        return self.allowance.planning(reader.secret if reader else person.name if person else address)
 
     def show(self, request: Request, name: str, status: int = 200, **context: Any) -> HTMLResponse:
         """A page, with who is signed in and what its forms carry."""
@@ -179,7 +188,10 @@ class AskingPages:
     ) -> Response:
         inputs = self._page_context.inputs(request)
         shown = sheet(inputs.template, answers, problems)
-        made = live_panel(answers, inputs) if with_plan and answers else Panel()
+        made = Panel()
+        if with_plan and answers:
+            with self._page_context.planning(request):
+                made = live_panel(answers, inputs)
         return self._page_context.show(
             request,
             "form.html",
@@ -200,7 +212,9 @@ class AskingPages:
         inputs = self._page_context.inputs(request)
         answers = answers_in(inputs.template, fields)
         titles = sheet(inputs.template).titles
-        return self._page_context.show(request, "plan.html", panel=live_panel(answers, inputs), titles=titles)
+        with self._page_context.planning(request):
+            made = live_panel(answers, inputs)
+        return self._page_context.show(request, "plan.html", panel=made, titles=titles)
 
     def asked(self, request: Request, fields: Fields) -> Response:
         """What the form's buttons do: fill in a choice, show the plan, or open the pull request."""

@@ -85,12 +85,12 @@ class PendingChanges:
         self.git.close()
 
     def inputs(self, token: Token | None) -> PlanningInputs:
-        """What to plan a form with: main's as it was seen last, or those of the start while nobody has looked at main,
-        and for nobody (None). Raises as `check_reader`."""
-        if token is None or self._main is None:
+        """What to plan a form with: main's as it was seen last. Those of the start for nobody (None), without a forge,
+        and while nobody has looked at main. Raises as `check_reader`."""
+        if token is None or not self.address:
             return self._inputs
         self.check_reader(token)
-        return self._main.inputs
+        return self._main.inputs if self._main is not None else self._inputs
 
     def check_reader(self, token: Token) -> None:
         """What this server keeps, one person's look brought, and everybody's page would show it. So the forge is asked

@@ -153,7 +153,7 @@ class ServicePages:
             title=f"Change {path.name}",
             sheet=shown,
             titles=shown.titles,
-            panel=self._compared(main, version, answers, reason),
+            panel=self._compared(request, main, version, answers, reason),
             action=f"/services/{path.name}/edit",
             plan_at=f"/services/{path.name}/plan",
             submit="Open the pull request of this change",
@@ -162,13 +162,16 @@ class ServicePages:
             path=path,
         )
 
-    def _compared(self, main: Main, version: Version, answers: Mapping[str, Any], reason: str) -> Panel:
+    def _compared(
+        self, request: Request, main: Main, version: Version, answers: Mapping[str, Any], reason: str
+    ) -> Panel:
         """The plan of the changed answers, beside the present one."""
         try:
             wanted = changed(version.request, _changes(version.request, answers, reason), main.known)
         except InputError as error:
             return Panel(problems=tuple(error.problems))
-        made = plan(wanted, main.inputs.catalog, main.inputs.settings, main.inputs.template.version)
+        with self._page_context.planning(request):
+            made = plan(wanted, main.inputs.catalog, main.inputs.settings, main.inputs.template.version)
         shown = panel(made)
         if wanted == version.request or made.verdict == "refused":
             return shown
@@ -182,7 +185,7 @@ class ServicePages:
         main, path = self._path(request, environment, service)
         version = self._named(path).version(main)
         answers = self._answers(main, version, fields)
-        shown = self._compared(main, version, answers, fields.get("reason", ""))
+        shown = self._compared(request, main, version, answers, fields.get("reason", ""))
         titles = sheet(main.inputs.template).titles
         return self._page_context.show(request, "plan.html", panel=shown, titles=titles)
 
