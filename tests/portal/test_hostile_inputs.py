@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import json
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,16 +15,14 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-import uvicorn
 
 from neuroscale.core.errors import InputError
 from neuroscale.portal import exposure
-from neuroscale.portal.app import create_app, settings_of
 from neuroscale.portal.exposure import LARGEST_BODY, exposure_at
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from plan_factory import ANSWERS
 from platform_repository import CATALOG, SETTINGS, TEMPLATE
-from portal_lab import DEVELOPER, OWN, PORTAL, FakePendingChanges, NoCluster
+from portal_lab import DEVELOPER, FakePendingChanges, NoCluster, listening
 from waiting import wait_for
 
 SCRIPT = '"><script>alert(1)</script>{{7*7}}$(id)\u202e'
@@ -105,22 +102,11 @@ def running(clone: Path) -> Iterator[Live]:
 def served(clone: Path, proxies: tuple[str, ...] = ()) -> Iterator[Live]:
     """The application on a free port, with short times."""
     pending_changes = FakePendingChanges(clone, PlanningInputs(CATALOG, SETTINGS, TEMPLATE))
-    with pytest.MonkeyPatch.context() as patch, socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exposure, "BODY_WITHIN", 1.5)
-        port = listener.getsockname()[1]
-        app = create_app(pending_changes, NoCluster(), exposure_at("127.0.0.1", port, "", proxies, ""), OWN, PORTAL)
-        server = uvicorn.Server(settings_of(app))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            found = Live(pending_changes, port)
-            while not server.started:
-                time.sleep(0.02)
-            yield found
-        finally:
-            server.should_exit = True
-            thread.join(30)
-            pending_changes.close()
+        with listening(pending_changes, NoCluster(), proxies) as port:
+            yield Live(pending_changes, port)
+    pending_changes.close()
 
 
 _EDIT = "/services/dev/support-chat/edit"

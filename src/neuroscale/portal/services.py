@@ -23,6 +23,7 @@ from neuroscale.rendering.scaffolder.plan_step import answers_of
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.services import services_of
 
+CHART_BOX = 300, 40
 _CHANGES = 10  # of a service's history
 
 Said = Callable[[Main, ServicePath, Version], Sequence[str]]
@@ -30,13 +31,51 @@ Evidence = Callable[[Main, ServicePath], Sequence[str]]
 
 
 @dataclass(frozen=True)
+class Chart:
+    """A figure over time, as points of lines in a box of CHART_BOX, which begins at 0 and ends at the highest value.
+    `told`: the same in words."""
+
+    lines: tuple[str, ...]
+    told: str
+
+
+def chart(points: Sequence[float | None], span: str, worded: Callable[[float], str]) -> Chart:
+    """The chart of values over the time `span`, at equal distances; None, where nothing was measured, is a gap."""
+    width, height = CHART_BOX
+    there = [one for one in points if one is not None]
+    step, top = width / max(1, len(points)), max(there, default=0.0)
+    told = [f"over {span}: lowest {worded(min(there))}, highest {worded(top)}"] if there else [f"over {span}"]
+    if gaps := len(points) - len(there):
+        told.append(f"nothing measured in {gaps} of {len(points)} parts")
+    lines: list[list[str]] = [[]]
+    for number, value in enumerate(points):
+        if value is None:
+            lines.append([])
+            continue
+        y = height - (max(value, 0.0) / top * height if top > 0 else 0.0)
+        # Each value has a width, so that one between two gaps is seen.
+        lines[-1] += [f"{x:.1f},{y:.1f}" for x in ((number + 0.2) * step, (number + 0.8) * step)]
+    return Chart(tuple(" ".join(line) for line in lines if line), "; ".join(told))
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A measured figure in words: its value now, over the time, and at its highest."""
+
+    name: str
+    now: str
+    whole: str
+    highest: str
+    chart: Chart
+
+
+@dataclass(frozen=True)
 class Measured:
-    """What Prometheus has of a service, in words: whether it answers, and for each figure its name, its value now, over
-    the time and at its highest, and a chart. `columns`: the headings of the rows."""
+    """What Prometheus has of a service: whether it answers, in words, and its figures over the time `span`."""
 
     state: str
-    columns: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
+    span: str = ""
+    rows: tuple[Figure, ...] = ()
 
 
 class Surroundings(Protocol):
