@@ -28,7 +28,7 @@ from neuroscale.portal.exposure import exposure_at
 from neuroscale.portal.form_fields import sheet
 from neuroscale.portal.people import SESSION, People
 from neuroscale.portal.plan_panel import live_panel
-from neuroscale.portal.services import Measured, Said
+from neuroscale.portal.services import Figure, Measured, Said, chart
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.report.markdown import MARKER
 from plan_factory import ANSWERS
@@ -170,6 +170,25 @@ def test_a_cluster_that_does_not_answer_holds_up_no_page(
     finally:
         cluster.answers.set()
     wait_for(lambda: "cannot be asked" in client.get(f"{place}/state").text, what="what the cluster says in the end")
+
+
+def test_a_figures_course_is_drawn_and_told(pending_changes: FakePendingChanges) -> None:
+    class Cluster(NoCluster):
+        def metrics(self, *_: object) -> Measured:
+            drawn = chart([None, 1.0, 4.0, None, 0.0, 2.0], "15 min", lambda value: f"{value:g} s")
+            return Measured("It answers", "15 min", (Figure(HOSTILE, "1 s", "2 s", "4 s", drawn),))
+
+    client = Client(create_app(pending_changes, Cluster(), EXPOSURE), ADDRESS, "127.0.0.1")
+    assert client.send_form("/sign-in", {"token": DEVELOPER}).status_code == 303
+    text = client.get("/services/dev/support-chat/metrics").text
+    assert re.findall(r'<polyline points="([^"]*)">', text) == [
+        "60.0,30.0 90.0,30.0 110.0,0.0 140.0,0.0",
+        "210.0,40.0 240.0,40.0 260.0,20.0 290.0,20.0",
+    ]
+    assert "over 15 min: lowest 0 s, highest 4 s; nothing measured in 2 of 6 parts" in text
+    assert not re.search(r"<script|style=|[▁-█]", text)
+    assert chart([None, None], "15 min", str).told == "over 15 min; nothing measured in 2 of 2 parts"
+    assert chart([0.0], "15 min", str).lines == ("60.0,40.0 240.0,40.0",)
 
 
 def test_a_service_is_shown_changed_promoted_and_retired(pending_changes: FakePendingChanges) -> None:

@@ -24,7 +24,13 @@ ChangedServiceArgument = Annotated[
     str,
     typer.Argument(help="A service of the forge's main branch: its folder, ENVIRONMENT/SERVICE, or its name alone."),
 ]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what follows: nothing is judged or pushed.")]
+DryRunOption = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Only show what follows: nothing is judged or pushed. Without a token, by this clone's main branch.",
+    ),
+]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why: it stands in the pull request.")]
 SetOption = Annotated[
     list[str] | None,

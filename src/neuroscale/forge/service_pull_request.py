@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from neuroscale.catalog.settings import load_settings
-from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.errors import InputError
 from neuroscale.core.waiting import repeatedly
 from neuroscale.forge import description
@@ -285,6 +284,9 @@ class ClonePublisher(Publisher):
         raise self._missing
 
     def base(self) -> Base:
+        # What asks a forge need not load the client of a cluster.
+        from neuroscale.cluster.services_in_git import Clone
+
         branch = load_settings(FolderSnapshot(self._root)).repository.default_branch
         with contextlib.closing(Clone(self._root, branch)) as clone:
             clone.fetch()

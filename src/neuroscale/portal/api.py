@@ -21,7 +21,6 @@ from neuroscale.portal.exposure import HEALTH
 from neuroscale.portal.pages import PageContext
 from neuroscale.portal.pending_changes import Job, new_key
 from neuroscale.portal.people import Person
-from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder.form import expected_enums
 from neuroscale.rendering.scaffolder.plan_step import (
     FORM,
@@ -74,7 +73,7 @@ class Api:
 
     def names(self, request: Request) -> dict[str, Any]:
         """The names that the form offers."""
-        inputs = self._inputs(request)
+        inputs = self._page_context.pending_changes.inputs(self._reader(request))
         availability = ServiceRequest.model_json_schema()["properties"]["availability"]["enum"]
         return {
             "schema_version": SCHEMA_VERSION,
@@ -94,13 +93,10 @@ class Api:
         return self._planned(request, _object(answers.encode("utf-8", "surrogatepass"), "application/json"))
 
     def _planned(self, request: Request, answers: dict[str, Any]) -> JSONResponse:
-        reader, inputs = self._reader(request), self._inputs(request)
+        reader = self._reader(request)
+        inputs = self._page_context.pending_changes.inputs(reader)
         with self._page_context.planning(request, reader):
             return JSONResponse(answer(answers, inputs.catalog, inputs.settings, inputs.template.version))
-
-    def _inputs(self, request: Request) -> PlanningInputs:
-        """Main's for a token that may read it, what the server was started with for nobody."""
-        return self._page_context.pending_changes.inputs(self._reader(request))
 
     def _reader(self, request: Request) -> Token | None:
         """The request's token; None without one, or where no forge says whether that may read the repository."""
