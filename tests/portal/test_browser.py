@@ -82,8 +82,9 @@ class Visitor:
 
     def check(self, name: str) -> None:
         """No violation, and nothing that is wider than the window; a picture where somebody wants one."""
+        self.page.locator("[aria-busy=true]").wait_for(state="detached")  # the plan is faint while it is renewed
         for scheme in ("light", "dark"):
-            self.page.emulate_media(color_scheme=scheme)
+            self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
             for size, word in ((WIDE, "wide"), (NARROW, "narrow")):
                 self.page.set_viewport_size(size)
                 if PICTURES:
