@@ -12,7 +12,7 @@ import pytest
 
 from neuroscale.cli import demo_run
 from neuroscale.cli.demo_progress import Step, StepFailedError, run_steps
-from neuroscale.cli.demo_steps import PLATFORM, Demo, Result
+from neuroscale.cli.demo_steps import MANIFEST, PLATFORM, Demo, Result
 from neuroscale.core.errors import ExitStatus, InputError, UntrustedError
 from repositories import Repository
 
@@ -164,9 +164,9 @@ def test_what_the_first_steps_make_can_be_made_again(run: Run, monkeypatch: pyte
 
 def _write_manifest(demo: Demo, command: str, *arguments: str, **_: object) -> None:
     if command == "new":
-        file = demo.root / demo_run.MANIFEST
+        file = demo.root / MANIFEST
         file.parent.mkdir(parents=True)
         file.write_text("image: vllm/vllm-openai:v0.32.0\n")
     if "--json" in arguments:
-        finding = {"gate": "policy", "rule": "no-mutable-image-tags", "file": demo_run.MANIFEST, "message": "refused"}
+        finding = {"gate": "policy", "rule": "no-mutable-image-tags", "file": MANIFEST, "message": "refused"}
         Path(arguments[-1]).write_text(json.dumps({"findings": [finding]}))
