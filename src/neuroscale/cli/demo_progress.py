@@ -59,6 +59,7 @@ def run_steps(steps: Sequence[Step], source: Path, state: Path, *, keep: bool, a
             if number <= done:
                 continue
             demo.heading(f"{number}. {step.title}")
+            demo.log.begin()
             results = list(demo.results)
             try:
                 step.work(demo)

@@ -86,14 +86,15 @@ class Log:
         return self._shown.write(text)
 
     def begin(self) -> None:
-        """Forget the lines before the next command's."""
+        """Forget the lines before those of the next step or command."""
         self._lines.clear()
 
     def place(self) -> str:
         """The line that tells most about a failure since `begin`, with its place: the last one that speaks of a
         failure, else the last one."""
         lines = [one for one in self._lines if one[1] and not one[1].startswith(_STATUS)]
-        number, text = next((one for one in reversed(lines) if _FAILURE.search(one[1])), (lines or [(1, "")])[-1])
+        last = (lines or [(self._count, "")])[-1]
+        number, text = next((one for one in reversed(lines) if _FAILURE.search(one[1])), last)
         return f"{self.path}:{number}: {one_line(text, 300)}"
 
 
