@@ -226,7 +226,7 @@ def perform(steps: list[Step]) -> None:
             if running is not None and beside is not None:
                 running.join()
                 del beside[step.title]
-            elif (took := do(step)) is not None:
+            elif (took := do(step)) is not None and step.shared:  # the packages follow the network's pace
                 pace.add(step.seconds, took)
             if not step.done():
                 raise SetupError(f"{step.title} ended well, but its result is not there. This is a defect of set-up.")
