@@ -8,7 +8,7 @@ from bootstrap.steps import Step
 
 _TRUSTED = 20.0
 """Seconds of work that the times of two quiet cores count for, before the machine's own."""
-_FORGOTTEN = 300.0
+_FORGOTTEN = 120.0
 """Seconds of work after which an earlier pace counts half: others use the machine, too."""
 
 
