@@ -254,15 +254,6 @@ def look_at_services(
             min=1,
         ),
     ] = None,
-    pause: Annotated[
-        float,
-        typer.Option(
-            "--confirm-after",
-            help="Seconds until a service to which only the way failed (a cut connection, a gateway's 502) is tested "
-            "anew.",
-            min=0,
-        ),
-    ] = 60.0,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
     state: ClusterStateOption = None,
@@ -273,7 +264,6 @@ def look_at_services(
 ) -> int:
     """Test whether deployed services match Git. Exit status: 0 all passed, 1 findings, 3 cannot be trusted."""
 
-    ways = tuple(connect_to or ())
-    question = Question(environment, service, base_url, revision, patience, within or 0.0, ways, pause)
+    question = Question(environment, service, base_url, revision, patience, within or 0.0, tuple(connect_to or ()))
     reports = Reports(json_file, junit_file, markdown_file)
     return run_smoke_tests(question, Where(context, kubeconfig, state), repository, reports)

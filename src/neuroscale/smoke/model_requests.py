@@ -162,40 +162,31 @@ class AskAgain:
     def __call__(self, ask: Callable[[], _Answer]) -> _Answer:
         """Raises EndpointError, or CannotTellError where the last two tries failed for different reasons."""
         began = time.monotonic()
-        reasons = [self._reason]
-        first = ""
-
-        def attempt() -> _Answer:
-            nonlocal first
-            try:
-                return ask()
-            except EndpointError as error:
-                reasons.append(error.way)
-                first = first or one_line(str(error), 200)
-                raise
+        failures: list[EndpointError] = []
 
         def again(error: Exception) -> bool:
-            left = self._left - (time.monotonic() - began)
-            return isinstance(error, EndpointError) and bool(error.way) and left > 0
+            if not isinstance(error, EndpointError) or not error.way:
+                return False
+            failures.append(error)
+            return self._left > time.monotonic() - began
 
         try:
-            answer = repeatedly(attempt, attempts=_TRIES, again=again, first_pause=self._first_pause)
+            answer = repeatedly(ask, attempts=_TRIES, again=again, first_pause=self._first_pause)
         except EndpointError as error:
-            self._reason = error.way
             if not error.way:
                 raise
-            self._notes.append(f"asked {counted(len(reasons) - 1, 'time')} in {time.monotonic() - began:.0f} s")
-            if reasons[-2] != error.way:
+            failures += [] if error in failures else [error]
+            before, self._reason = failures[-2].way if len(failures) > 1 else self._reason, error.way
+            self._notes.append(f"asked {counted(len(failures), 'time')} in {time.monotonic() - began:.0f} s")
+            if before != error.way:
                 told = f"the way to the service fails for changing reasons, so the service cannot be judged: {error}"
                 raise CannotTellError(told, "Look at the gateway and the network before the service.") from error
             raise
-        else:
-            if len(reasons) > 1:
-                self._notes.append(f"at the {_ORDINALS[len(reasons) - 1]} try; the first: {first}")
-            return answer
         finally:
-            if len(reasons) > 1:
-                self._left -= time.monotonic() - began
+            self._left -= time.monotonic() - began if failures else 0.0
+        if failures:
+            self._notes.append(f"at the {_ORDINALS[len(failures)]} try; the first: {one_line(str(failures[0]), 200)}")
+        return answer
 
     def take_notes(self) -> list[str]:
         """What was asked again since the last call of this, in words."""
@@ -256,27 +247,21 @@ def status(
 ) -> int:
     """The HTTP status that a path answers to a request with this key (None: without a key). It needs no more than the
     head of the answer. Raises EndpointError."""
-    return _reply(endpoint, method, path, body, patience, key, most=0)[0]
+    return reply(endpoint, method, path, body, patience, key=key, most=0)[0]
 
 
 def reply(
-    endpoint: Endpoint, method: str, path: str, body: Mapping[str, Any] | None, patience: float, *, key: str | None
-) -> tuple[int, str]:
-    """The HTTP status, and the beginning of the text of an answer below 400, for a request with this key (None: without
-    one). Raises EndpointError."""
-    return _reply(endpoint, method, path, body, patience, key, most=_LARGEST_REPLY)
-
-
-def _reply(
     endpoint: Endpoint,
     method: str,
     path: str,
     body: Mapping[str, Any] | None,
     patience: float,
-    key: str | None,
     *,
-    most: int,
+    key: str | None,
+    most: int = _LARGEST_REPLY,
 ) -> tuple[int, str]:
+    """The HTTP status, and the first `most` bytes or so of an answer below 400, for a request with this key (None:
+    without one). Raises EndpointError."""
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
 
     def ask() -> tuple[int, str]:

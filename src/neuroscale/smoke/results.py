@@ -153,19 +153,21 @@ def confirmed(first: Report, second: Report, pause: float) -> Report:
 
     A check that failed by the way again has failed `twice`. What the second run cannot be trusted for counts as well.
     """
-    looked = {(one.service, one.check): one for one in second.checks}
-    counted = []
-    for before in first.checks:
-        one = looked.get((before.service, before.check)) if before.service in first.doubtful else None
-        if one is not None and before.outcome in ("failed", "error"):
-            told = f"{one.message or _WORDS[one.outcome]} (in a second run, {pause:.0f} s after: {before.message})"
-            one = replace(one, message=told)
-        one = one or before
-        counted.append(replace(one, way="twice") if one is not before and one.way else one)
+    anew = {(one.service, one.check): one for one in second.checks if one.service in first.doubtful}
+
+    def one_of_both(before: Result) -> Result:
+        after = anew.get((before.service, before.check))
+        if after is None:
+            return before
+        told = after.message
+        if before.outcome in ("failed", "error"):
+            told = f"{told or _WORDS[after.outcome]} (in a second run, {pause:.0f} s after: {before.message})"
+        return replace(after, message=told, way="twice" if after.way else "")
+
     return replace(
         first,
         seconds=first.seconds + pause + second.seconds,
-        checks=tuple(counted),
+        checks=tuple(map(one_of_both, first.checks)),
         problems=tuple(dict.fromkeys((*first.problems, *second.problems))),
     )
 

@@ -28,6 +28,17 @@ _Answer = TypeVar("_Answer")
 
 _NO_POD = (502, 503, 504)
 """The statuses of a gateway that could not ask a pod."""
+_WAYS: tuple[tuple[type[BaseException], str], ...] = (
+    (ssl.SSLCertVerificationError, ""),
+    (socket.gaierror, "dns"),
+    (ConnectionRefusedError, "refused"),
+    (httpx.TimeoutException, "timeout"),
+    (TimeoutError, "timeout"),
+    (ssl.SSLError, "tls"),
+    (httpx.LocalProtocolError, ""),
+    (httpx.UnsupportedProtocol, ""),
+)
+"""How the way failed by the error that shows it, the first that fits."""
 _CUT = ("peer closed", "Server disconnected")
 """How the messages of h11 and httpcore begin for a connection that ended too early. Any other protocol error is a wrong
 answer."""
@@ -225,19 +236,12 @@ def way_that_failed(error: BaseException) -> str:
     """How the way to a service failed (see `EndpointError.way`); "" if an answer came, or a certificate that nobody
     trusts."""
     found = list(causes(error))
-    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in found):
+    for kind, way in _WAYS:
+        if any(isinstance(cause, kind) for cause in found):
+            return way
+    if isinstance(error, httpx.RemoteProtocolError) and not str(error).startswith(_CUT):
         return ""
-    if any(isinstance(cause, socket.gaierror) for cause in found):
-        return "dns"
-    if any(isinstance(cause, ConnectionRefusedError) for cause in found):
-        return "refused"
-    if any(isinstance(cause, httpx.TimeoutException | TimeoutError) for cause in found):
-        return "timeout"
-    if any(isinstance(cause, ssl.SSLError) for cause in found):
-        return "tls"
-    if isinstance(error, httpx.RemoteProtocolError):
-        return "cut" if str(error).startswith(_CUT) else ""
-    return "cut" if isinstance(error, httpx.NetworkError | httpx.ProxyError | OSError) else ""
+    return "cut" if isinstance(error, httpx.TransportError | OSError) else ""
 
 
 def _no_connection(url: SplitResult, error: BaseException) -> tuple[str, str] | None:
