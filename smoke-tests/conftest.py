@@ -153,6 +153,4 @@ def prompts(endpoint: Endpoint, spec: Spec) -> Prompts:
     try:
         return Prompts.of_server(endpoint, spec.patience)
     except EndpointError as error:
-        if error.way:
-            raise
         raise NeedsError("completion", f"no prompt of an exact length can be made: {error}") from error
