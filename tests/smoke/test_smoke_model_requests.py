@@ -3,10 +3,14 @@ failed."""
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +19,9 @@ from neuroscale.cluster.endpoint.chat import complete, models
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.smoke.model_requests import SLOWEST, AskAgain, Prompts, at_once, limits, percentile, status
-from neuroscale.smoke.results import CannotTellError
+from neuroscale.smoke.results import CannotTellError, FindingError
 
+ROOT = Path(__file__).resolve().parents[2]
 _BLOCK = 16
 """Tokens by which vLLM's prefix cache compares."""
 
@@ -196,3 +201,43 @@ def test_nobody_who_listens_and_no_name_are_ways_that_failed(asked: tuple[Broken
         with pytest.raises(EndpointError) as failed:
             models(endpoint)
         assert failed.value.way == way
+
+
+@pytest.fixture
+def security(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The checks of who may ask."""
+    pytestconfig.addinivalue_line("markers", "check(id): a smoke test")
+    found = importlib.util.spec_from_file_location("checks_of_security", ROOT / "smoke-tests/test_security.py")
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    found.loader.exec_module(module)
+    return module
+
+
+_CASES: dict[str, tuple[tuple[bytes, ...], str, bool]] = {
+    "an open path, and then no way": ((_LISTED, _CUT), "/v1/models answers 200", False),
+    "a gateway without a pod": ((error(503, b""),), "/v1/models answers 503", True),
+    "an open path, and then a gateway without a pod": ((_LISTED, error(503, b"")), "/v1/models answers 200", False),
+}
+
+
+@pytest.mark.parametrize(("replies", "seen", "way"), _CASES.values(), ids=_CASES)
+def test_an_open_path_that_was_seen_counts_whatever_fails_after_it(
+    asked: tuple[BrokenServer, Endpoint, AskAgain], security: Any, replies: tuple[bytes, ...], seen: str, way: bool
+) -> None:
+    server, endpoint, _ = asked
+    _replies(server, *replies)
+    with pytest.raises(FindingError) as failed:
+        security._refused(endpoint, 5.0, None, "no key")
+    assert (seen in failed.value.seen, failed.value.way) == (True, way)
+
+
+def test_every_path_that_refuses_passes_also_where_its_refusals_are_cut(
+    asked: tuple[BrokenServer, Endpoint, AskAgain], security: Any
+) -> None:
+    server, endpoint, asking = asked
+    _replies(server, _UNAUTHORISED[:-24])
+    assert security._refused(endpoint, 5.0, "wrong", "a wrong key").startswith("401 from /v1/models, ")
+    assert asking.take_notes() == []

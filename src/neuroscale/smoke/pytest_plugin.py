@@ -24,14 +24,7 @@ from neuroscale.core.json_text import json_text
 from neuroscale.core.secret_text import SecretText, redact
 from neuroscale.smoke.expected_services import Opened
 from neuroscale.smoke.model_requests import AskAgain
-from neuroscale.smoke.results import (
-    CannotTellError,
-    FindingError,
-    NeedsError,
-    NotApplicableError,
-    Result,
-    Version,
-)
+from neuroscale.smoke.results import CannotTellError, FindingError, NeedsError, NotApplicableError, Result, Version, Way
 from neuroscale.smoke.runner import Spec, read_spec
 
 _SPEC = pytest.StashKey[Spec]()
@@ -218,20 +211,18 @@ def _ended(
     """The result of a check that raised an exception. `status`: the command that shows the service's state."""
     told = str(raised) or type(raised).__name__
     look = status if service else f"See smoke-tests/{where}."
+    way: Way = "once" if getattr(raised.__cause__ if isinstance(raised, CannotTellError) else raised, "way", "") else ""
     if isinstance(raised, FindingError):
-        return Result(
-            service, check, title, "failed", seconds, raised.seen, raised.do, way="once" if raised.way else ""
-        )
+        return Result(service, check, title, "failed", seconds, raised.seen, raised.do, way=way)
     if isinstance(raised, NotApplicableError):
         return Result(service, check, title, "skipped", seconds, told)
     if isinstance(raised, NeedsError):
         return Result(service, check, title, "skipped", seconds, told, "", raised.check)
     if isinstance(raised, CannotTellError):
-        by_way = isinstance(raised.__cause__, EndpointError) and raised.__cause__.way
-        return Result(service, check, title, "error", seconds, told, raised.do, way="once" if by_way else "")
+        return Result(service, check, title, "error", seconds, told, raised.do, way=way)
     # An endpoint that refuses or breaks off is a finding.
     if isinstance(raised, EndpointError):
-        return Result(service, check, title, "failed", seconds, told, look, way="once" if raised.way else "")
+        return Result(service, check, title, "failed", seconds, told, look, way=way)
     if isinstance(raised, AssertionError | pytest.fail.Exception):
         return Result(service, check, title, "failed", seconds, told, f"See smoke-tests/{where}.")
     if isinstance(raised, NeuroscaleError):
