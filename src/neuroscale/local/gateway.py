@@ -31,19 +31,6 @@ from neuroscale.local.workflow_runner import find_python
 
 HEALTH = "/healthz"
 LARGEST_BODY = 32 * MIB  # bytes
-LARGEST_HELD = MIB
-"""Bytes of a request's body that the gateway holds before it asks a pod.
-
-vLLM refuses a wrong key (and a path that it lacks) as soon as it has the headers. Caddy 2.11 sends the headers of a
-body that it does not hold before it reads the body (FlushHeaders in Go's net/http/transfer.go). If the refusal comes
-back before that reading begins, Go's server consumes the body itself to keep the client's connection (chunkWriter in
-net/http/server.go), the reading then fails, and Go's transport closes the pod's connection (persistConn.writeLoop in
-net/http/transport.go) while the refusal's own body may still be on its way: the client gets a status and a body that
-is cut. A body that the gateway holds goes out together with its headers and cannot fail.
-
-1 MiB is some 250,000 tokens of text, and 1,000 clients that send slowly hold 1 GiB of this machine; with bodies of
-32 MiB it would be 32 GiB. Of a larger body only such a refusal can be cut: an answer to the right key comes after it.
-"""
 HEADER_WITHIN = 5  # seconds
 
 _SERVED = ["/v1/*", "/health"]
@@ -113,9 +100,11 @@ def _proxy() -> Object:
     return {
         "handler": "reverse_proxy",
         "upstreams": [{"dial": "{http.vars.first}"}, {"dial": "{http.vars.second}"}],
-        "request_buffers": LARGEST_HELD,
-        # The answer of a pod is passed on at once.
-        "flush_interval": -1,
+        # No flush_interval: Caddy passes streams on at once without it. With it, the head of each answer goes to the
+        # client before the answer's body is read. vLLM refuses a wrong key at the headers, and on HTTP/1 Go's server
+        # then takes the rest of the request's body from the transport that still sends it, to keep the connection
+        # (chunkWriter.writeHeader in net/http/server.go). The transport so fails, and closes the connection to the pod
+        # (persistConn.writeLoop in net/http/transport.go) before the refusal's body has come.
         # Another pod is tried only if no connection could be made, so no request is sent twice.
         "load_balancing": {"selection_policy": {"policy": "random"}, "try_duration": "2s", "try_interval": "100ms"},
         "transport": {
