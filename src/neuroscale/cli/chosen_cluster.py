@@ -31,6 +31,8 @@ from neuroscale.repo.services import parts_of
 
 if TYPE_CHECKING:
     from neuroscale.cli.open_repository import Repository
+    from neuroscale.forge.branches import Access
+    from neuroscale.forge.interface import RepositoryRef
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,18 @@ def clone_for(where: Where, root: Path, branch: str) -> Clone:
 
 def _from_the_local_forge(state: State, branch: str, git: Git) -> str | None:
     """The branch's newest commit, which the clone has afterwards; None if the forge does not answer."""
-    from neuroscale.forge.branches import Access, Branches
+    from neuroscale.forge.branches import Branches
+
+    try:
+        found = _access(state)
+        return None if found is None else Branches(git, found[1]).fetch(found[0], branch)
+    except NeuroscaleError:
+        return None
+
+
+def _access(state: State) -> tuple[RepositoryRef, Access] | None:
+    """The platform's repository on a local forge, and the way in; None if this platform has no forge."""
+    from neuroscale.forge.branches import Access
     from neuroscale.local.forge_accounts import DEVELOPER
     from neuroscale.local.forge_setup import LocalForge
     from neuroscale.local.gitea import NAME as FORGE
@@ -183,11 +196,18 @@ def _from_the_local_forge(state: State, branch: str, git: Git) -> str | None:
     if FORGE not in state.instance.ports:
         return None
     forge = LocalForge(state)
+    return forge.platform, Access(forge.platform.clone_url, forge.account(DEVELOPER).token())
+
+
+def way_to_the_local_forge(where: Where) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The address of the local platform's repository, and the variables that let git log in there; both empty where no
+    local platform is asked, or its forge cannot be."""
+    state = local_state(where)
     try:
-        access = Access(forge.platform.clone_url, forge.account(DEVELOPER).token())
-        return Branches(git, access).fetch(forge.platform, branch)
+        found = None if state is None else _access(state)
     except NeuroscaleError:
-        return None
+        found = None
+    return ((), {}) if found is None else ((found[0].clone_url,), found[1].environment(found[0]))
 
 
 def gateway_way(state: State) -> Way | None:

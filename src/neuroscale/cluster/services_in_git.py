@@ -16,6 +16,9 @@ from neuroscale.repo.git import Git, GitError, fetch_origin
 from neuroscale.repo.layout import MANIFESTS, REQUEST_FILE, SERVICE_FILE, ServicePath
 from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, Snapshot
 
+_FETCHED = re.compile(r"(https?|ssh)://")
+"""The addresses that are fetched from: no file of this machine, and no program of git's that somebody names."""
+
 
 class Clone:
     """A clone, as it was last fetched; its work tree counts only if git is missing.
@@ -57,6 +60,12 @@ class Clone:
         if self._source and not remotes:
             return shlex.join(["git", "fetch", self._source, self._branch])
         return shlex.join(["git", "fetch", *remotes[:1]])
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The remotes that may have what Argo CD reads, the likeliest first, and the address that it reads."""
+        addresses = [self._source] if _FETCHED.match(self._source) else []
+        return (*self._remotes(), *addresses)
 
     def close(self) -> None:
         """End git's child process."""
