@@ -121,6 +121,7 @@ def fit(facts: ModelFacts, device: Device, arguments: EngineArguments, *, versio
         against=tuple(against),
         reasons=(),
         unjudged=unjudged(rank),
+        uncounted=arguments.unplanned,
         pool=blocks,
     )
     reasons = (*explained(result, rank, unknown), *(part.sentence for part in arguments.unplanned))

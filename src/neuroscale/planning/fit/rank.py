@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from neuroscale.models.cache_bytes import bytes_per_token
 from neuroscale.models.facts import CacheLayers, ModelFacts
 from neuroscale.planning.fit.argument_defaults import Resolved, resolve
+from neuroscale.planning.fit.backends import Backends, judge
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.drafts import shape_of
 from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, Pool, is_compressed, packed_pool, pool
@@ -33,6 +34,7 @@ class Rank:
     beside: Overhead
     usable: int  # the bytes that vLLM may take
     pool: Pool | None  # the cache's blocks (None: vLLM cannot put the layers' caches into one)
+    backends: Backends
 
     @property
     def taken(self) -> int:
@@ -44,7 +46,7 @@ class Rank:
         resolved = resolve(self.facts, self.device, self.arguments, self.does, requests)
         beside = overhead(self.facts, self.device, self.arguments, resolved, self.does)
         unchanged = self.facts, self.device, self.arguments, self.version, self.does
-        return Rank(*unchanged, resolved, self.weights, beside, self.usable, self.pool)
+        return Rank(*unchanged, resolved, self.weights, beside, self.usable, self.pool, self.backends)
 
 
 def assemble(facts: ModelFacts, device: Device, arguments: EngineArguments, version: str = PINNED) -> Rank:
@@ -58,6 +60,9 @@ def assemble(facts: ModelFacts, device: Device, arguments: EngineArguments, vers
     if does.yarn_multiplied and facts.length_by_yarn is not None:
         facts = replace(facts, max_position_embeddings=facts.length_by_yarn, default_length=None)
     resolved = resolve(facts, device, arguments, does)
+    backends = judge(facts, device, arguments, resolved, version)
+    if backends.unjudged:
+        arguments = replace(arguments, unplanned=(*arguments.unplanned, *backends.unjudged))
     beside = overhead(facts, device, arguments, resolved, does)
     usable = math.floor(device.memory_bytes * _share(device, arguments, resolved))
     blocks = _cache_pool(facts, arguments, resolved, does)
@@ -65,7 +70,7 @@ def assemble(facts: ModelFacts, device: Device, arguments: EngineArguments, vers
         fixed = arguments.num_gpu_blocks_override * blocks.block_bytes
         arguments = replace(arguments, kv_cache_memory_bytes=fixed)
     weights = rank_weights(facts, arguments)
-    return Rank(facts, device, arguments, version, does, resolved, weights, beside, usable, blocks)
+    return Rank(facts, device, arguments, version, does, resolved, weights, beside, usable, blocks, backends)
 
 
 def _share(device: Device, arguments: EngineArguments, resolved: Resolved) -> float:

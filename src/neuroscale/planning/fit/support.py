@@ -63,7 +63,7 @@ def unsupported(rank: Rank) -> list[str]:
         )
     if resolved.kv_cache_dtype.startswith("fp8") and "fp8" not in device.kv_cache_dtypes:
         reasons.append(f"{device.title} cannot keep its KV cache as fp8.")
-    return reasons
+    return [*reasons, *rank.backends.against]
 
 
 def _kv_heads(facts: ModelFacts, name: str, ranks: int) -> list[str]:
