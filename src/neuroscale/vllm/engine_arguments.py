@@ -57,7 +57,6 @@ _ARGUMENTS: tuple[tuple[str, _Asks, str], ...] = (
     ("compilation_config", lambda config: (config or {"mode": 3}) != {"mode": 3}, _GRAPHS),
     ("optimization_level", lambda level: str(level) not in ("2", "None"), _GRAPHS),
     ("cudagraph_capture_sizes", bool, _GRAPHS),
-    ("max_cudagraph_capture_size", lambda size: size is not None, _GRAPHS),
     ("performance_mode", lambda mode: mode == "interactivity", "the CUDA graphs that it adds"),
     ("enable_eplb", bool, "copies of experts, and the buffers through which experts move"),
     ("enable_dbo", bool, "the buffers of its second batch"),
