@@ -45,21 +45,21 @@ FOLDER = ROOT / "tests/ground_truth"
 
 GROWN: dict[tuple[SpeedKind, str], float] = {
     ("inter_token", "held out, interpolated"): 0.125,
-    ("inter_token", "held out, other"): 0.195,
+    ("inter_token", "held out, other"): 0.185,
     ("inter_token", "not held out"): 0.085,
     ("throughput", "held out, interpolated"): 0.11,
-    ("throughput", "held out, other"): 0.18,
+    ("throughput", "held out, other"): 0.17,
     ("throughput", "not held out"): 0.08,
     ("ttft", "held out, interpolated"): 0.195,
     ("ttft", "held out, other"): 0.25,
     ("ttft", "not held out"): 0.12,
     ("ttft_p95", "held out, interpolated"): 0.29,
-    ("ttft_p95", "held out, other"): 0.27,
+    ("ttft_p95", "held out, other"): 0.28,
     ("ttft_p95", "not held out"): 0.18,
 }
 """The medians of the fit of 2026-11-29, with a little air. Lower them when the fit gets better."""
 
-LEAST_IN_BAND: dict[SpeedKind, float] = {"inter_token": 0.86, "throughput": 0.87, "ttft": 0.845, "ttft_p95": 0.78}
+LEAST_IN_BAND: dict[SpeedKind, float] = {"inter_token": 0.86, "throughput": 0.86, "ttft": 0.845, "ttft_p95": 0.78}
 """The shares of all measurements that lie in planning's band."""
 
 
