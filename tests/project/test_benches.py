@@ -28,7 +28,7 @@ def test_a_benchmark_runs_at_its_smallest_size(name: str, shown: str, tmp_path: 
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(shown, done.stdout, re.MULTILINE), done.stdout
