@@ -15,7 +15,7 @@ import typer
 from neuroscale.catalog.settings import Environment, Settings
 from neuroscale.cluster.command_lines import Way
 from neuroscale.cluster.service_status import ServiceStatus
-from neuroscale.cluster.service_status_reader import Question, Reader
+from neuroscale.cluster.service_status_reader import Question, Reader, deployed_environments
 from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.errors import InputError, NeuroscaleError, Problem
 from neuroscale.core.validation import suggest
@@ -26,7 +26,7 @@ from neuroscale.local.process import is_running
 from neuroscale.local.state import State
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.repo.git import Git
-from neuroscale.repo.layout import LOCAL_STATE, MANIFESTS, REQUEST_FILE
+from neuroscale.repo.layout import LOCAL_STATE, MANIFESTS, REQUEST_FILE, ServicePath
 from neuroscale.repo.services import parts_of
 
 if TYPE_CHECKING:
@@ -207,6 +207,50 @@ def open_cluster(where: Where) -> Cluster:
     cluster = Cluster.of_kubeconfig(path, None)
     cluster.own_options = (f"--state={state.folder}",)
     return cluster
+
+
+def statuses_in(where: Where, root: Path, inputs: PlanningInputs, question: Question) -> tuple[ServiceStatus, ...]:
+    """The services that are asked about, as a cluster has them. Raises InputError and KubernetesError."""
+    clone = clone_for(where, root, inputs.settings.repository.default_branch)
+    with contextlib.closing(clone), open_cluster(where) as cluster:
+        return Reader(cluster, clone, inputs.settings).ask(question).services
+
+
+def unfinished_in(where: Where, root: Path) -> Callable[[ServicePath], bool | None]:
+    """Says whether an earlier version of a service still serves, since the newest does not run yet, by the cluster that
+    options name, else by the local platform while it runs the service's environment; None where neither is known."""
+
+    def unfinished(path: ServicePath) -> bool | None:
+        from neuroscale.cli.open_repository import open_repository
+
+        chosen = asked_cluster(where, root, path.environment, quiet=True)
+        if chosen == Where():
+            return None
+        opened = open_repository(root)
+        try:
+            found = statuses_in(chosen, root, opened, services_asked(path.name, "", opened))
+        except NeuroscaleError:
+            if where != Where():
+                raise
+            return None  # nobody named the local platform
+        return next((one.unfinished for one in found if one.environment == path.environment), None)
+
+    return unfinished
+
+
+def environments_in(where: Where, root: Path, *, local: bool) -> frozenset[str] | None:
+    """The environments that Argo CD deploys to the cluster that options name, else, with `local`, to the running local
+    platform; None where that is not known. Raises InputError and KubernetesError for a cluster that an option names."""
+    chosen = asked_cluster(where, root, quiet=True) if local else where
+    if chosen == Where():
+        return None
+    try:
+        with open_cluster(chosen) as cluster:
+            return deployed_environments(cluster)
+    except NeuroscaleError:
+        if where != Where():
+            raise
+        return None
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from neuroscale.cluster.object_fields import (
     uid_of,
     written_at,
 )
-from neuroscale.cluster.pod_state import SERVER, PodState, is_ending, look, server_container, warnings
+from neuroscale.cluster.pod_state import ACCELERATOR, SERVER, PodState, is_ending, look, server_container, warnings
 from neuroscale.cluster.service_status import Condition, Judged, Observed
 from neuroscale.core.printable import first_of, plainly_counted
 from neuroscale.core.validation import items, part
@@ -107,6 +107,7 @@ _SETTLES = 60
 
 _REQUIRED = ("Ready", "PredictorReady", "IngressReady")
 _IMAGE_TROUBLES = ("ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName")
+_REPLACED = ". With an override of rollout with replace it starts, too: its merge ends pods that serve first"
 _REVISION = "deployment.kubernetes.io/revision"
 
 
@@ -314,7 +315,8 @@ class Running:
         do = (
             f"Wait: a node is being made. See: {see}"
             if pod and pod.node_is_made
-            else f"Make room for it; after {self.observed.node_wait // 60} min without, it counts as failed. See: {see}"
+            else f"Make room for it; after {self.observed.node_wait // 60} min without, it counts as failed"
+            f"{_REPLACED if self.older and lacks == ACCELERATOR else ''}. See: {see}"
         )
         return Judged("out of date" if self.older else "starting", f"{self.who} waits for {lacks}: {told}", do, lacks)
 
