@@ -31,6 +31,7 @@ from neuroscale.repo.services import parts_of
 
 if TYPE_CHECKING:
     from neuroscale.cli.open_repository import Repository
+    from neuroscale.request.service_request import Request
 
 
 @dataclass(frozen=True)
@@ -256,12 +257,14 @@ def environments_in(where: Where, root: Path, *, local: bool) -> frozenset[str] 
 @dataclass(frozen=True)
 class OpenService:
     """A service with the open cluster that has it. `statuses`: of all services that its name may mean. `asked_in`: the
-    environment that was named, else the only one in which this checkout holds the service ("": neither)."""
+    environment that was named, else the only one in which this checkout holds the service ("": neither). `request`: its
+    answers in Git (None: they are not known)."""
 
     cluster: Cluster
     service: Service
     statuses: tuple[ServiceStatus, ...]
     asked_in: str
+    request: Request | None = None
 
 
 @contextlib.contextmanager
@@ -274,7 +277,9 @@ def opened_service(service: str, environment: str, where: Where, opened: Reposit
     clone = clone_for(where, opened.root, opened.settings.repository.default_branch)
     with contextlib.closing(clone), open_cluster(where) as cluster:
         statuses = tuple(Reader(cluster, clone, opened.settings).ask(question).services)
-        yield OpenService(cluster, one_service(statuses, question.name), statuses, asked_in)
+        found = one_service(statuses, question.name)
+        request = clone.request(ServicePath(found.environment, found.name)) if found.environment else None
+        yield OpenService(cluster, found, statuses, asked_in, request)
 
 
 def configured(
