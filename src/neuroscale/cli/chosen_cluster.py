@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from neuroscale.catalog.settings import Environment, Settings
+from neuroscale.cli.workflow_environment import is_read_elsewhere, local_gateway
 from neuroscale.cluster.command_lines import Way
 from neuroscale.cluster.service_status import ServiceStatus
 from neuroscale.cluster.service_status_reader import Question, Reader, deployed_environments
@@ -201,7 +202,10 @@ def open_cluster(where: Where) -> Cluster:
     """The cluster, which the caller closes. Raises InputError if there is none."""
     state = local_state(where)
     if state is None:
-        return Cluster.of_kubeconfig(where.kubeconfig, where.context)
+        cluster = Cluster.of_kubeconfig(where.kubeconfig, where.context)
+        if is_read_elsewhere(os.environ):
+            cluster.own_options, cluster.kubectl_options = _of_readers()
+        return cluster
     path = kubeconfig(state)
     if not path.exists():
         raise _no_cluster(state.folder)
@@ -252,6 +256,16 @@ def environments_in(where: Where, root: Path, *, local: bool) -> frozenset[str] 
         if where != Where():
             raise
         return None
+
+
+def _of_readers() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The options by which those who read a workflow's reports ask its cluster with this project's commands and with
+    kubectl: none, for their own kubeconfig's, or those of the local platform."""
+    _, folder = local_gateway(os.environ)
+    if not folder:
+        return (), ()
+    state = State.read(Path(folder))
+    return (f"--state={folder}",), (f"--kubeconfig={kubeconfig(state)}",) if state is not None else ()
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,7 @@ def _read(text: str) -> Record | None:
 
 _LONGEST = 50_000  # characters; forges take 65,536
 _ROWS = 60
+_COMMANDS = " Commands without an option for a cluster ask that of your own current context."
 _SYMBOLS: dict[Outcome, str] = {
     "passed": "✅",
     "failed": "❌",
@@ -142,7 +143,8 @@ def comment(told: Told, reverted: Reverted | None, notes: Sequence[str]) -> str:
         parts.append(_revert_line(reverted))
     parts += [f"- {prose(note)}" for note in notes]
     parts += _about(told)
-    parts.append(f"[The run]({told.run_page}) keeps the reports.")
+    asks = _COMMANDS if any(one.failed for one in told.services) else ""
+    parts.append(f"[The run]({told.run_page}) keeps the reports.{asks}")
     return _bounded(parts)
 
 
@@ -180,7 +182,7 @@ def evidence(merge: Merge, told: Told, restored: Sequence[str], removed: Sequenc
         rows = [f"{code(name, 120)} since {_link(pull.title, pull.url)}" for name, pull in list(told.own.items())[:10]]
         parts.append(f"Other merges broke other services: {', '.join(rows)}.")
     parts += _about(told, only_failed=True)
-    parts.append(f"[The run]({told.run_page}) that opened this keeps the reports.")
+    parts.append(f"[The run]({told.run_page}) that opened this keeps the reports.{_COMMANDS}")
     return _bounded(parts)
 
 
