@@ -312,12 +312,9 @@ class Running:
     def _waiting(self, lacks: str, told: str, pod: PodState | None = None) -> Judged:
         """The verdict on pods that the cluster has no room for, within the time that the settings give them."""
         see = f"{self.kubectl} describe pod {pod.name}" if pod else f"{self.kubectl} get resourcequota"
-        do = (
-            f"Wait: a node is being made. See: {see}"
-            if pod and pod.node_is_made
-            else f"Make room for it; after {self.observed.node_wait // 60} min without, it counts as failed"
-            f"{_REPLACED if self.older and lacks == ACCELERATOR else ''}. See: {see}"
-        )
+        do = f"Make room for it; after {self.observed.node_wait // 60} min without, it counts as failed"
+        do += _REPLACED if self.older and lacks == ACCELERATOR else ""
+        do = f"{'Wait: a node is being made' if pod and pod.node_is_made else do}. See: {see}"
         return Judged("out of date" if self.older else "starting", f"{self.who} waits for {lacks}: {told}", do, lacks)
 
     def _waited(self, lacks: str) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 from neuroscale.core.errors import InputError
 from neuroscale.core.printable import markdown_code as code
 from neuroscale.core.validation import suggest
-from neuroscale.core.yaml_io import decode
 from neuroscale.forge import description
 from neuroscale.forge.description import Description
 from neuroscale.forge.request_flow import Change, Draft, Main, Service, Version, version_at
@@ -23,7 +22,7 @@ from neuroscale.rendering.service_folder import pull_request_of, same_pods
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import REQUEST_FILE, SERVICE_FILE, ServicePath
 from neuroscale.repo.services import find_service, removed_services, services_of
-from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot
+from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, read_folder
 from neuroscale.report import change_view
 from neuroscale.request.field_changes import IDENTITY, OVERRIDES, FieldChanges, changed
 from neuroscale.request.service_request import Request, changed_answers, check_request
@@ -166,7 +165,7 @@ class Restored(Change):
         if self._anew:
             check_request(version.request, service.main.known, path.folder)
             return planned(service, version.request, anew=True, title=title, said=said)
-        files = folder_files(git, f"{removal}^", path.folder)
+        files = read_folder(GitSnapshot(git, f"{removal}^"), path.folder)
         if version.plan is None:
             told = "has no plan that can be read in its history"
             raise InputError.at(path.folder, "", told, "Let it be planned by today's catalog: --anew.")
@@ -252,19 +251,9 @@ def compared(source: Version, request: Request, plan: Plan) -> ServiceReport:
     )
 
 
-def folder_files(git: Git, commit: str, folder: str) -> dict[str, str]:
-    """The text of every file of a folder at a commit, by path in the repository. Raises InputError for anything but
-    plain files of text."""
-    snapshot = GitSnapshot(git, commit)
-    entries = snapshot.entries(folder)
-    if other := next((entry for entry in entries if entry.kind != "file"), None):
-        raise InputError.at(other.path, "", f"is no plain file but of kind {other.kind}", "Replace it by a plain file.")
-    return {entry.path: decode(snapshot.read(entry.path) or b"", entry.path) for entry in entries}
-
-
 def _as_it_is(service: Service) -> Draft:
     """What main has of the service: nothing is to be done."""
-    files = folder_files(service.main.git, service.main.base.commit, service.path.folder)
+    files = read_folder(service.main.snapshot, service.path.folder)
     return Draft(files, "", Description("", "", ()))
 
 
