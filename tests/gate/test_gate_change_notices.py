@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
@@ -24,7 +25,7 @@ from neuroscale.gate.checks import change_notices
 from neuroscale.gate.checks.catalog import CatalogCheck, measurement_notices
 from neuroscale.gate.checks.change_notices import FIXES, ChangeCheck, weaker_test
 from neuroscale.gate.evaluation import GateResult
-from neuroscale.gate.file_kinds import in_words, kind_of
+from neuroscale.gate.file_kinds import OTHER, in_words, kind_of
 from neuroscale.gate.judged_files import GateInput
 from neuroscale.gate.merged_change import find_change, read_change
 from neuroscale.gate.value_differences import compared, entries_of, is_compared
@@ -455,6 +456,20 @@ def test_every_protected_path_is_of_a_kind_that_a_person_must_look_at() -> None:
     assert {kind_of(path).noun for path in ("README.md", "docs/gate.md", "manifests/README.md")} == {"document"}
 
 
+PROGRAMS = re.compile(r".*\.(py|js|tsx?|sh|cjs|mjs|go|npmrc)|(.*/)?(package(-lock)?\.json|go\.(mod|sum))|\.[^/]*\.yaml")
+
+
+def test_every_tracked_file_has_a_kind_and_whatever_runs_somewhere_has_owners_and_a_reviewer() -> None:
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "--stage"], capture_output=True, text=True, check=True)
+    rows = [(row.split()[0], row.split("\t")[1]) for row in listed.stdout.splitlines()]
+    assert [path for _, path in rows if kind_of(path) is OTHER] == []
+    runs = [path for mode, path in rows if mode == "100755" or PROGRAMS.fullmatch(path)]
+    assert {path.split("/")[0] for path in runs} >= {"src", "scripts", "milestones", "tests", "platform", ".ci"}
+    runs += ["platform/forge/github-ruleset.json", "platform/portal/app-config.yaml", "catalog-info.yaml"]
+    assert [path for path in runs if not (is_protected(path) and kind_of(path).review)] == []
+    assert kind_of("docs/conf.py") is kind_of("Dockerfile") is kind_of("tools/deploy") is OTHER
+
+
 def test_every_file_of_this_repository_that_holds_values_can_be_compared() -> None:
     snapshot = FolderSnapshot(ROOT)
     paths = [one.path for one in snapshot.entries("platform", "policies") if is_compared(one.path)]
@@ -572,7 +587,30 @@ def test_a_workflow_that_changes_is_told_with_its_lines(base: Repository) -> Non
     many, _ = altered_by(base, {**flood, workflow: "on: pull_request\n"})
     assert len(notices(many)) == 21
     assert notices(many)[0][1] == workflow
-    assert notices(many)[-1][2] == "and 20 more files of the forge change"
+    assert notices(many)[-1][2] == "and 20 more files of such kinds change"
+
+
+@pytest.mark.parametrize(
+    ("path", "what"),
+    [
+        ("platform/portal/index.js", "decides what runs outside clusters with somebody's credential"),
+        ("platform/forge/github-ruleset.json", "decides what runs outside clusters with somebody's credential"),
+        (".pre-commit-config.yaml", "decides what runs outside clusters with somebody's credential"),
+        ("milestones/only-the-first-file/before", "decides what runs outside clusters with somebody's credential"),
+        ("catalog-info.yaml", "decides what runs outside clusters with somebody's credential"),
+        ("Dockerfile", "is of no kind that the gate knows"),
+    ],
+)
+def test_what_runs_elsewhere_and_what_nobody_knows_is_told_with_its_lines(
+    base: Repository, path: str, what: str
+) -> None:
+    result, run = altered_by(base, {path: "b\n"})
+    assert notices(result) == [("wider-access", path, f"{what}, and changes: + 'b'")]
+    assert run.altered is not None
+    assert in_words(run.altered.alterations.files).endswith(("1 tool file", "1 other file"))
+    if path == "Dockerfile":
+        huge, _ = altered_by(base, {path: b"a" * (16 * 2**20 + 1)})
+        assert notices(huge)[0][2].endswith("it is too large to be read")
 
 
 def test_many_harmless_new_objects_do_not_hide_another(base: Repository) -> None:

@@ -32,6 +32,8 @@ class Repository:
     looks_until_ready: int = 0  # a fork's branches are copied in GitHub's own time
     required: set[str] = field(default_factory=set)
     approvals: int = 0
+    merge_methods: list[str] | None = None  # that a ruleset allows; None: the ruleset does not say
+    rebases: bool | None = None  # whether the settings allow it; None: they are not shown
 
     @property
     def slug(self) -> str:
@@ -143,6 +145,8 @@ class GitHubServer:
                 return status, more, None
             value = build(kind, values)
             check(kind, value, f"{found.name} {status}")
+            if found.name == "repos/get-branch-rules":
+                _add_merge_methods(self, asked, value)
             return status, more, value
 
     def _checked(
@@ -201,6 +205,8 @@ def _repository_values(repository: Repository, login: str, whole: bool = True) -
         "permissions": {"admin": False, "push": push, "pull": True},
         "fork": repository.parent is not None,
     }
+    if repository.rebases is not None:
+        values["allow_rebase_merge"] = repository.rebases
     if whole and repository.parent is not None:
         values["parent"] = _repository_values(repository.parent, login, False)
     return values
@@ -454,6 +460,14 @@ def _branch_rules(server: GitHubServer, asked: _Asked) -> _Handled:
         {"type": "required_status_checks", "parameters": status},
     ]
     return 200, rules, {}
+
+
+def _add_merge_methods(server: GitHubServer, asked: _Asked, rules: list[dict[str, Any]]) -> None:
+    """A field of GitHub's newer descriptions."""
+    if (methods := _repository(server, asked).merge_methods) is not None:
+        for rule in rules:
+            if rule["type"] == "pull_request":
+                rule["parameters"]["allowed_merge_methods"] = methods
 
 
 _HANDLERS: Mapping[str, Callable[[GitHubServer, _Asked], _Handled]] = {
