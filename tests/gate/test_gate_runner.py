@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,12 @@ from neuroscale.cli.options import Reports
 from neuroscale.cli.platform import render_platform
 from neuroscale.cli.render import render_request
 from neuroscale.cli.replan import replan_service
+from neuroscale.gate import runner
+from neuroscale.gate.check import Run, Subject
+from neuroscale.gate.evaluation import GateResult
+from neuroscale.gate.judged_files import GateInput
+from neuroscale.gate.verdict import Check, Finding, Outcome, Severity
+from neuroscale.repo.snapshot import MemorySnapshot
 from plan_factory import ANSWERS
 from repositories import Repository
 
@@ -625,3 +632,29 @@ def test_a_broken_service_on_main_refuses_no_change_of_the_catalog_but_what_the_
     red = {(one["file"].split("/")[2], one["rule"]) for one in verdict["findings"] if one["severity"] == "error"}
     assert ("other", "beyond-quota") in red
     assert ("support-chat", "beyond-quota") in red, "the broken one is broken otherwise now"
+
+
+def test_only_what_the_base_refuses_in_the_same_words_is_excused() -> None:
+    file = f"{SERVICE}/plan.yaml"
+    fault = Finding(gate="drift", rule="beyond-quota", file=file, message="the quota holds 2", fix="Raise it.")
+
+    def of(finding: Finding, outcome: Outcome = Outcome.FINDINGS) -> GateResult:
+        return GateResult(Check(name="drift", title="Drift", outcome=outcome), (finding,))
+
+    def excused(base: GateResult) -> tuple[Outcome, Severity]:
+        run = _a_run().ended_with("drift", of(fault), None)
+        left = {"drift": [fault]}
+        (result,) = runner._with_faults_of_base_as_notices(run, left, _a_run().ended_with("drift", base, None)).results
+        return result.check.outcome, result.findings[0].severity
+
+    red = (Outcome.FINDINGS, Severity.ERROR)
+    assert excused(of(fault)) == (Outcome.PASSED, Severity.NOTICE)
+    assert excused(of(fault.model_copy(update={"message": "the quota holds 3"}))) == red
+    assert excused(of(fault.model_copy(update={"file": "manifests/dev/other/plan.yaml"}))) == red
+    assert excused(of(fault.model_copy(update={"severity": Severity.NOTICE}))) == red, "the base only remarked it"
+    assert excused(of(fault, Outcome.UNTRUSTED)) == red, "a check that cannot be trusted excuses nothing"
+
+
+def _a_run() -> Run:
+    snapshot = MemorySnapshot({})
+    return Run(Subject(GateInput(snapshot), lambda: (), snapshot), date(2026, 11, 29), Path())

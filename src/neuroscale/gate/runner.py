@@ -316,13 +316,16 @@ def _faults_of_unchanged_services(run: Run) -> dict[str, list[Finding]]:
     judges every service anew."""
     folders = tuple(f"{one.path.folder}/" for one in run.given.services if one.change == "checked")
     faults = {
-        result.check.name: [
-            one for one in result.findings if one.severity is Severity.ERROR and f"{one.file}/".startswith(folders)
-        ]
+        result.check.name: [one for one in _errors(result) if f"{one.file}/".startswith(folders)]
         for result in run.results
-        if result.check.outcome is Outcome.FINDINGS
     }
     return {name: found for name, found in faults.items() if found}
+
+
+def _errors(result: GateResult) -> list[Finding]:
+    """The errors of a check that can be trusted."""
+    known = result.findings if result.check.outcome is Outcome.FINDINGS else ()
+    return [one for one in known if one.severity is Severity.ERROR]
 
 
 def _needed_by(names: set[str]) -> list[str]:
@@ -334,11 +337,9 @@ def _needed_by(names: set[str]) -> list[str]:
 
 def _base_of(run: Run, change: Change) -> Subject:
     """The services that the change leaves alone, as the base judges them: as a change that alters nothing."""
-    before = change.before
-    services = tuple(one for one in run.given.services if one.change == "checked")
+    before, subject = change.before, run.subject
     nothing = Change(change.git, change.base, change.base, change.base, {})
-    subject = run.subject
-    given = GateInput(before, services)
+    given = GateInput(before, tuple(one for one in run.given.services if one.change == "checked"))
     return Subject(given, lambda: (), before, nothing, server=subject.server, strict=subject.strict)
 
 
@@ -346,23 +347,17 @@ def _with_faults_of_base_as_notices(run: Run, left: Mapping[str, list[Finding]],
     """The run, in which an error of a service that the change leaves alone is a notice where the base's own judgement
     has it in the same words: one broken service on main does not refuse every change of the catalog. What the change
     breaks, or breaks otherwise, stays an error."""
-    known = {
-        _said(one) for result in base.results if result.check.outcome is Outcome.FINDINGS for one in result.findings
-    }
+    known = {_said(one) for result in base.results for one in _errors(result)}
     for result in run.results:
         excused = [one for one in left.get(result.check.name, ()) if _said(one) in known]
         if not excused:
             continue
         findings = tuple(_as_notice(one) if one in excused else one for one in result.findings)
-        stays_red = any(one.severity is Severity.ERROR for one in findings)
         told = f"{plainly_counted(len(excused), 'finding')} that the base has, too"
-        check = result.check.model_copy(
-            update={
-                "outcome": result.check.outcome if stays_red else Outcome.PASSED,
-                "detail": "; ".join(filter(None, (result.check.detail, told))),
-            }
-        )
-        run = run.with_result(GateResult(check, findings))
+        changed: dict[str, object] = {"detail": "; ".join(filter(None, (result.check.detail, told)))}
+        if not any(one.severity is Severity.ERROR for one in findings):
+            changed["outcome"] = Outcome.PASSED
+        run = run.with_result(GateResult(result.check.model_copy(update=changed), findings))
     return run
 
 
