@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -12,8 +13,10 @@ import pytest
 
 from cluster_lab import run
 from local_processes import local_state
-from neuroscale.cli.chosen_cluster import Where, asked_cluster, clone_for
+from neuroscale.cli.chosen_cluster import Where, asked_cluster, clone_for, open_cluster
 from neuroscale.cli.retire import what_remains
+from neuroscale.cli.workflow_environment import GATEWAY_VARIABLE
+from neuroscale.cluster.command_lines import command_lines
 from neuroscale.core.files import write_private
 from neuroscale.local import control_plane, prometheus
 from neuroscale.local.control_plane import kubeconfig
@@ -131,3 +134,27 @@ def test_every_command_that_asks_a_cluster_finds_it(platform: State, tmp_path: P
     said = run(*shlex.split(line), "--repository", tmp_path)
     assert said.status == 2
     assert ".state/local" in said.err or f"http://127.0.0.1:{platform.instance.ports['prometheus']}" in said.err
+
+
+def test_the_commands_of_a_report_are_for_those_who_read_it_and_not_for_the_job_that_writes_it(
+    platform: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = {"name": "one", "cluster": {"server": "http://127.0.0.1:9"}}
+    context = {"name": "local", "context": {"cluster": "one", "user": "one"}}  # as the workflow names it
+    user = {"name": "one", "user": {"token": "x"}}
+    config = {"clusters": [server], "contexts": [context], "users": [user], "current-context": "local"}
+    write_private(tmp_path / "config", json.dumps(config))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+
+    def lines() -> tuple[str, str]:
+        with open_cluster(Where(context="local")) as cluster:
+            told = command_lines(cluster)
+            assert cluster.context == "local", "the job itself asks by it"
+        return told.own("status chat").partition("neuroscale ")[2], told.kubectl.partition("kubectl ")[2]
+
+    assert lines() == ("status chat --context=local", "--context=local")
+    monkeypatch.setenv(GATEWAY_VARIABLE, "")
+    assert lines() == ("status chat", "")
+    gateway = {"state": str(platform.folder), "authority": "/authority.crt", "port": 24443}
+    monkeypatch.setenv(GATEWAY_VARIABLE, json.dumps(gateway))
+    assert lines() == (f"status chat --state={platform.folder}", f"--kubeconfig={kubeconfig(platform)}")

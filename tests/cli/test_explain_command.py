@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from command_line import commands
+from printed_commands import commands_in, refusal
 
 ROOT = Path(__file__).resolve().parents[2]
 TOO_LONG = (
@@ -75,6 +76,7 @@ def test_people_read_what_to_send(explain: Any, log: Any) -> None:
     assert "The longest context does not fit the KV cache (length_exceeds_kv)." in said.out
     assert "line 3: ValueError: To serve at least one request" in said.out
     assert "neuroscale update SERVICE --set=overrides.max_model_len=49152" in said.out
+    assert {refusal(one) for one in commands_in(said.out)} == {""}
 
 
 def test_options_hold_before_the_log(explain: Any, log: Any) -> None:

@@ -7,8 +7,10 @@ from typing import cast
 
 import pytest
 
-from neuroscale.cli import promote, smoke
+from neuroscale.cli import chosen_cluster, promote, smoke
 from neuroscale.cli.chosen_cluster import Where
+from neuroscale.core.errors import InputError
+from neuroscale.forge import smoke_evidence
 from neuroscale.forge.request_flow import Main
 from neuroscale.forge.rest import Forge
 from neuroscale.forge.service_pull_request import Base
@@ -46,3 +48,34 @@ def test_in_a_named_cluster_its_smoke_tests_run_at_mains_commit_and_all_must_pas
     assert tested.passed is passed
     assert tested.sentence.startswith("dev/chat, tested now in its cluster: The smoke tests ")
     assert ("It answers: no answer" in tested.sentence) is (len(outcomes) > 1)
+
+
+@pytest.mark.parametrize(
+    ("local", "deployed", "refused", "said"),
+    [
+        (True, frozenset({"dev", "local"}), True, True),
+        (True, frozenset({"dev", "prod"}), False, False),
+        (True, None, False, False),  # only a forge, or a cluster that does not say
+        (False, frozenset({"dev"}), False, True),  # production may have a cluster of its own
+    ],
+)
+def test_an_environment_that_nothing_deploys_is_named_and_refused_where_no_other_cluster_can_be_meant(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    local: bool,
+    deployed: frozenset[str] | None,
+    refused: bool,
+    said: bool,
+) -> None:
+    monkeypatch.setattr(promote, "tested_in", lambda *_: smoke_evidence.Tested(True, "It works."))
+    monkeypatch.setattr(chosen_cluster, "environments_in", lambda *_, **__: deployed)
+    main = Main(None, Base("main", "a" * 40), None)  # type: ignore[arg-type]
+    proofs = promote.Proofs(cast("Forge", None), Where(), tmp_path, local=local)
+    path = ServicePath("dev", "chat")
+    if refused:
+        with pytest.raises(InputError, match="nothing deploys prod to the local platform") as error:
+            promote.evidence_of(proofs, "", "prod")(main, path)
+        assert "local up --environment dev --environment local --environment prod" in str(error.value)
+    reason = "The fair." if refused else ""
+    sentences = promote.evidence_of(proofs, reason, "prod")(main, path)
+    assert any("othing deploys prod" in one for one in sentences) is said

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -16,9 +18,13 @@ from broken_model_server import DONE, HEAD, KEY, BrokenServer, broken_server, de
 from cluster_lab import run
 from command_line import Said
 from examples import examples
+from neuroscale.cli import query as query_command
 from neuroscale.cli.app import app
+from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.key import KEY_FILE_VARIABLE, KEY_VARIABLE
 from neuroscale.core.printable import TerminalStream
+from neuroscale.request.service_request import Request
+from plan_factory import make_request
 
 METRICS = """\
 # TYPE vllm:num_requests_running gauge
@@ -122,6 +128,26 @@ def test_an_answer_of_tool_calls_alone_is_not_called_empty(server: Server) -> No
 def test_what_the_model_thinks_stands_apart(server: Server) -> None:
     server.chat = HEAD + event(delta("hm", 1, field_name="reasoning")) + event(delta("yes", 2)) + event(usage(2)) + DONE
     assert query(server, "hello").out == "Thinking:\nhm\n\nAnswer:\nyes\n"
+
+
+def test_the_form_bounds_an_answer_and_an_option_asks_for_more(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = query_command._endpoint
+
+    @contextmanager
+    def of_a_cluster(*given: Any) -> Iterator[tuple[Endpoint, Request]]:
+        with whole(*given) as (endpoint, nothing):
+            assert nothing is None, "without a cluster the form is not known"
+            yield endpoint, make_request(longest_answer_tokens=256)
+
+    monkeypatch.setattr(query_command, "_endpoint", of_a_cluster)
+    server.chat = HEAD + event(delta("so long", 256, "length")) + event(usage(256)) + DONE
+    said = query(server, "hello")
+    assert '"max_tokens": 256' in json.dumps(server.asked())
+    assert "reached the form's longest answer of 256 tokens; --max-tokens asks for more" in said.err
+    server.broken.asked.clear()
+    more = query(server, "hello", "--max-tokens", 1000)
+    assert '"max_tokens": 1000' in json.dumps(server.asked())
+    assert "--max-tokens" not in more.err
 
 
 def test_the_prompt_may_come_from_standard_input(server: Server) -> None:

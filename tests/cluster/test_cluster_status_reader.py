@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shlex
 import shutil
@@ -18,10 +19,16 @@ import pytest
 from api_server import ApiServer
 from cluster_lab import APPLICATION, SERVICE, Failing, Lab, allow, install_kinds, lab, run
 from command_line import Said
+from neuroscale.catalog import load_catalog
+from neuroscale.catalog.settings import load_settings
+from neuroscale.cli.chosen_cluster import Where, environments_in, unfinished_in
 from neuroscale.cluster.service_status_reader import Question, Reader
 from neuroscale.cluster.services_in_git import Clone
 from neuroscale.kube.client import Cluster, Identity, KubernetesError, Object, RefusedError
-from neuroscale.repo.layout import SETTINGS
+from neuroscale.local.argocd_applications import _adopted
+from neuroscale.rendering.platform import argocd
+from neuroscale.repo.layout import SETTINGS, ServicePath
+from neuroscale.repo.snapshot import FolderSnapshot
 from repositories import Repository
 from waiting import wait_for
 
@@ -490,3 +497,40 @@ def test_the_commands_ask_the_cluster_that_was_asked(here: Lab) -> None:
     here.serve()
     (service,) = status(here, SERVICE, "--json").json["services"]
     assert f"--kubeconfig={here.server.kubeconfig} -n argocd describe application" in service["next"]
+
+
+def test_an_environment_that_no_application_set_deploys_to_the_cluster_is_named(here: Lab) -> None:
+    here.new_service()
+    where = Where(kubeconfig=here.server.kubeconfig)
+    assert environments_in(where, here.root, local=False) is None, "without a set, nothing is known"
+    assert "nothing deploys" not in status(here, f"dev/{SERVICE}").out
+    snapshot = FolderSnapshot(here.root)
+    files = argocd.render(load_settings(snapshot), load_catalog(snapshot), (), "prod")
+    for one in argocd.environment_objects({"services.yaml": files["services.yaml"]}):
+        here.put(_adopted(one))  # as the local platform deploys an environment
+    assert environments_in(where, here.root, local=False) == {"prod"}
+    said = status(here, f"dev/{SERVICE}")
+    assert said.status == 1
+    assert "nothing deploys dev to this cluster; Argo CD deploys prod to it" in said.out
+
+
+def test_the_cluster_says_whether_an_earlier_version_serves_for_one_that_does_not_run_yet(here: Lab) -> None:
+    here.application(here.new_service())
+    asks = unfinished_in(Where(kubeconfig=here.server.kubeconfig), here.root)
+    path = ServicePath("dev", SERVICE)
+    assert asks(path) is None, "the cluster does not have it"
+    here.serve(ready=False)
+    assert asks(path) is False, "nothing serves that could end"
+    name = f"{SERVICE}-predictor"
+    deployment = here.cluster.get("apps/v1", "Deployment", name, here.namespace)
+    assert deployment is not None
+    spec, labels = deployment["spec"], deployment["metadata"]["labels"]
+    older = copy.deepcopy(spec["template"])
+    older["spec"]["containers"][0]["args"] = ["--model=/mnt/models"]
+    own = {"replicas": 1, "selector": spec["selector"], "template": older}
+    revision = {"deployment.kubernetes.io/revision": "0"}
+    replica_set = here._owned("ReplicaSet", f"{name}-0", labels, deployment, own, revision)
+    here._pod(f"{name}-0-a", older, replica_set, ready=True)
+    assert asks(path) is True
+    here.application(here.git("rev-parse", "HEAD"), "OutOfSync")
+    assert asks(path) is None, "Git's newest version has not come to the cluster"

@@ -129,6 +129,9 @@ def test_a_new_version_without_an_accelerator_is_told_at_once_and_fails_after_th
         "Insufficient nvidia.com/gpu; 1 pod of an earlier generation still serves"
     )
     assert "after 15 min" in status.next
+    assert (
+        "With an override of rollout with replace it starts, too: its merge ends pods that serve first." in status.next
+    )
     assert judge_service(replace(world.observed(), node_wait=60), NOW).verdict == "out of date"
     unscheduled_longer = rolling()
     unscheduled(unscheduled_longer, 61)
@@ -419,6 +422,9 @@ def test_an_old_generation_that_still_serves_is_out_of_date_although_kserve_says
     assert status.verdict == "out of date"
     assert "1 pod of an earlier generation still serves" in status.reason
     assert (status.replicas_ready, status.replicas_old) == (0, 1)
+    assert status.unfinished
+    assert World().status().unfinished is False
+    assert World(contains=False).status().unfinished is None, "Git's newest version has not come to the cluster"
 
 
 def test_a_new_generation_that_crashes_is_failed_and_says_that_the_old_one_serves() -> None:
@@ -569,6 +575,20 @@ def test_a_service_that_is_not_there_is_missing_with_the_reason() -> None:
     status = world.status()
     assert status.verdict == "missing"
     assert "Argo CD has no application for it in dev" in status.reason
+
+
+def test_an_environment_that_nothing_deploys_here_is_named_for_a_service_that_is_not_there_or_is_left_over() -> None:
+    world = World()
+    world.application = None
+    left_over = replace(world.observed(), deployed=frozenset({"local", "prod"}))
+    absent = replace(left_over, service=None, deployment=None, replica_sets=(), pods=(), wanted={"spec": {}})
+    for observed, verdict in ((left_over, "not synced"), (absent, "missing")):
+        status = judge_service(observed, NOW)
+        assert status.verdict == verdict
+        assert "nothing deploys dev to this cluster; Argo CD deploys local, prod to it" in status.reason
+        assert "with --environment dev" in status.next
+        other = judge_service(replace(observed, deployed=frozenset({"dev"})), NOW)
+        assert "nothing deploys" not in other.reason
 
 
 def test_a_stopped_service_is_stopped() -> None:

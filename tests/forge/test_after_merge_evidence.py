@@ -12,7 +12,8 @@ import pytest
 
 from after_merge_lab import Seen, check, failing, passing
 from cluster_lab import run
-from neuroscale.cli.after_merge import GATEWAY_VARIABLE, curl
+from neuroscale.cli.after_merge import curl
+from neuroscale.cli.workflow_environment import GATEWAY_VARIABLE
 from neuroscale.core.errors import ExitStatus
 from neuroscale.forge.after_merge.comments import MARKER, Record, Told, comment, read_record
 from neuroscale.forge.after_merge.evidence import SMOKE, STATUS, Evidence, ServiceEvidence, read_evidence
@@ -20,6 +21,7 @@ from neuroscale.forge.after_merge.reactions import status_of
 from neuroscale.forge.interface import Account, Comment
 from neuroscale.repo.layout import ServicePath
 from neuroscale.smoke.results import Result
+from printed_commands import commands_in, refusal
 from repositories import Repository
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -198,6 +200,7 @@ def test_a_command_that_asks_the_service_is_handed_out_where_it_was_seen_to_answ
     assert "--connect-to one.example.com:443:127.0.0.1:24443" in command
     assert "--cacert /platform/authority.crt" in command
     assert "--state=/platform/state" in command
+    assert [refusal(one) for one in commands_in(command)] == [""]
     (silent,) = read(tmp_path, Seen([check("one", "application")])).services
     assert curl(silent) == ""
 

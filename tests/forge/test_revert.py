@@ -213,6 +213,9 @@ def test_a_second_failure_joins_the_open_revert_unless_somebody_has_approved_it(
     assert all(told in joined.title for told in (f"dev/{chat.name}", f"dev/{other.name}"))
     assert all(one.url in joined.body for one in (first, second))
     assert joined.url in project.comments(second)[0]
+    assert "Look at the cluster first" not in joined.body, "each of the two was broken by its own merge"
+    assert f"Other merges broke other services: `dev/{chat.name}` since" in joined.body
+    assert first.url in joined.body
 
     # A run that is repeated, and one that ended before it told the second merge, change nothing.
     for comment in project.owner.comments(second.number):
@@ -232,6 +235,36 @@ def test_a_second_failure_joins_the_open_revert_unless_somebody_has_approved_it(
     )
     project.tell(Seen(failing))
     assert project.reverts(second) == []
+
+
+def test_open_reverts_come_on_top_of_main_when_it_moves_and_keep_what_people_wrote(
+    project: Project, chat: Service, other: Service
+) -> None:
+    project.merge(chat.files("one"))
+    before = project.main
+    changed = project.merge(chat.files("two"))
+    added = project.merge(other.files("one"))  # its revert removes it, and so stays alone
+    failing = [*chat.failing(), *other.failing()]
+    project.tell(Seen(failing))
+    reverts = [project.reverts(one)[0] for one in (changed, added)]
+    heads = [project.fetch_pull(one) for one in reverts]
+    path = f"/repos/{project.repository.slug}/pulls/{reverts[0].number}"
+    project.server.api("PATCH", path, project.server.admin, {"body": f"Please look.\n\n{reverts[0].body}"})
+    project.server.forge(project.repository, project.server.owner).approve(reverts[1].number, reverts[1].head_sha)
+
+    project.merge(a_service().files("one"))
+    for _ in range(2):  # the second run finds nothing to do
+        project.tell(Seen(failing))
+        now = [project.reverts(one)[0] for one in (changed, added)]
+        moved, approved = (project.fetch_pull(one) for one in now)
+        assert [one.number for one in now] == [one.number for one in reverts]
+        assert project.clone.run("rev-parse", f"{moved}^1", f"{moved}^2").split() == [heads[0], project.main]
+        assert approved == heads[1], "a new commit would take the approval back"
+    assert project.files(moved, chat.folder) == project.files(before, chat.folder)
+    changed_paths = project.clone.run("diff", "--name-only", project.main, moved).splitlines()
+    assert changed_paths == [f"{chat.folder}/inferenceservice.yaml"]
+    assert now[0].body.startswith("Please look.")
+    assert now[0].title == reverts[0].title
 
 
 def test_a_revert_that_fails_too_is_not_taken_back(project: Project, chat: Service) -> None:

@@ -322,6 +322,36 @@ def test_an_override_that_the_gate_would_refuse_is_refused_before_anything_is_sh
         clone.look(clone.update("overrides.max_num_seqs=12", reason=reason, until=until))
 
 
+@pytest.mark.parametrize(
+    ("unfinished", "told"),
+    [
+        (True, "A gap of about "),
+        (False, "Nothing: the running pods stay as they are."),
+        (None, "Nothing while the newest version runs. While the newest version waits or loads, "),
+    ],
+)
+def test_the_way_out_of_a_rollout_that_waits_says_on_every_face_what_it_ends(
+    clone: Clone, unfinished: bool | None, told: str
+) -> None:
+    reason, until = OVERRIDE
+    clone.put(dict(clone.look(clone.update("overrides.rollout=surge", reason=reason, until=until)).files))
+    asked: list[ServicePath] = []
+
+    def ask(path: ServicePath) -> bool | None:
+        asked.append(path)
+        return unfinished
+
+    changes = read_changes(["overrides.rollout=replace"], (), reason, until)
+    draft = clone.look(Updated(clone.named(), changes, ask))
+    assert asked == [ServicePath("dev", "support-chat")]
+    assert draft.subject is not None
+    assert change_view.merge(draft.subject.report).startswith(told)
+    assert f"**The merge** {told}" in "\n".join(draft.description.parts)
+    # Where the merge does the same to every state of the cluster, nobody asks it.
+    clone.look(Updated(clone.named(), read_changes(["concurrent_users=6"], (), "", ""), ask))
+    assert len(asked) == 1
+
+
 # promote
 
 

@@ -347,3 +347,16 @@ def test_a_long_value_is_cut_where_it_differs() -> None:
     assert found.before is not None
     assert "one" in found.before
     assert len(found.before) < 300
+
+
+def test_a_service_that_could_not_be_rendered_before_either_is_a_notice_and_no_error(platform: Repository) -> None:
+    request = "manifests/dev/support-chat/request.yaml"
+    platform.run("switch", "--quiet", "--force-create", "broken", "main")
+    platform.commit(edited(platform, request, "model: google/", "model: nobody/"))
+    platform.run("switch", "--quiet", "--force-create", "change", "broken")
+    price = "platform/catalog/prices/aws-us-east-1.yaml"
+    platform.commit({price: f"{platform.run('show', f'main:{price}')}\n# Looked at again.\n"})
+    findings, _ = seen(find_change(platform.git, "broken", "change"))
+    (found,) = [one for one in findings if one.rule == "not-rendered"]
+    assert (found.severity, found.file) == (Severity.NOTICE, request)
+    assert "cannot be rendered" in found.message

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,15 @@ from gate_lab import ISVC, ROOT, SERVICE, check, edit, gate, pristine, repositor
 from neuroscale.cli.gate import run_gate
 from neuroscale.cli.new import new_service
 from neuroscale.cli.options import Reports
+from neuroscale.cli.platform import render_platform
 from neuroscale.cli.render import render_request
 from neuroscale.cli.replan import replan_service
+from neuroscale.gate import runner
+from neuroscale.gate.check import Run, Subject
+from neuroscale.gate.evaluation import GateResult
+from neuroscale.gate.judged_files import GateInput
+from neuroscale.gate.verdict import Check, Finding, Outcome, Severity
+from neuroscale.repo.snapshot import MemorySnapshot
 from plan_factory import ANSWERS
 from repositories import Repository
 
@@ -582,3 +590,71 @@ def test_a_broken_catalog_is_found_and_the_cost_is_named_as_unknown(repository: 
     assert verdict["exit_status"] == 1
     assert verdict["cost"] is None
     assert any("cost is not known" in line for line in verdict["not_checked"])
+
+
+def test_a_broken_service_on_main_refuses_no_change_of_the_catalog_but_what_the_change_breaks_does(
+    repository: Repository,
+) -> None:
+    price = "platform/catalog/prices/aws-us-east-1.yaml"
+    other = repository.root.parent / "other.json"
+    other.write_text(json.dumps({**ANSWERS, "service": "other"}))
+    new_service(other, repository.root, interactive=False)
+    repository.commit({}, "Add another service")
+    # Drift, a command that does not fit, and a policy: three checks, of which one runs other programs.
+    edit(repository, ISVC, lambda text: re.sub(r"--max-model-len=\d+", "--max-model-len=2000000", text))
+    edit(repository, ISVC, lambda text: text.replace("runAsNonRoot: true", "runAsNonRoot: false"))
+    base = repository.run("rev-parse", "HEAD")
+    broken = {"drift/edited", "fit/does-not-fit", "policy/non-root"}
+
+    edit(repository, price, lambda text: f"{text}# Looked at again.\n")
+    verdict = gate(repository, base=base)
+    assert (verdict["exit_status"], rules(verdict)) == (0, set()), verdict["headline"]
+    assert broken <= rules(verdict, "notice")
+    (drift,) = [one for one in verdict["findings"] if one["rule"] == "edited"]
+    assert drift["message"].startswith("the base has this already, and the change leaves the service alone: differs")
+    assert "1 finding that the base has, too" in check(verdict, "drift")["detail"]
+
+    # The same service, which the change touches: it must be mended then.
+    edit(repository, f"{SERVICE}/networkpolicy.yaml", lambda text: f"{text}# touched\n")
+    verdict = gate(repository, base=base)
+    assert verdict["exit_status"] == 1
+    assert broken <= rules(verdict)
+    repository.run("reset", "--quiet", "--hard", "HEAD~1")
+
+    # A service that was right, and that the change of the catalog breaks.
+    quota = "nvidia.com/gpu: 64"
+    team = f"platform/catalog/teams/{ANSWERS['team']}.yaml"
+    edit(repository, team, lambda text: text.replace(quota, "nvidia.com/gpu: 0"))
+    render_platform(repository=repository.root)
+    repository.commit({}, "Render")
+    verdict = gate(repository, base=base)
+    assert verdict["exit_status"] == 1
+    red = {(one["file"].split("/")[2], one["rule"]) for one in verdict["findings"] if one["severity"] == "error"}
+    assert ("other", "beyond-quota") in red
+    assert ("support-chat", "beyond-quota") in red, "the broken one is broken otherwise now"
+
+
+def test_only_what_the_base_refuses_in_the_same_words_is_excused() -> None:
+    file = f"{SERVICE}/plan.yaml"
+    fault = Finding(gate="drift", rule="beyond-quota", file=file, message="the quota holds 2", fix="Raise it.")
+
+    def of(finding: Finding, outcome: Outcome = Outcome.FINDINGS) -> GateResult:
+        return GateResult(Check(name="drift", title="Drift", outcome=outcome), (finding,))
+
+    def excused(base: GateResult) -> tuple[Outcome, Severity]:
+        run = _a_run().ended_with("drift", of(fault), None)
+        left = {"drift": [fault]}
+        (result,) = runner._with_faults_of_base_as_notices(run, left, _a_run().ended_with("drift", base, None)).results
+        return result.check.outcome, result.findings[0].severity
+
+    red = (Outcome.FINDINGS, Severity.ERROR)
+    assert excused(of(fault)) == (Outcome.PASSED, Severity.NOTICE)
+    assert excused(of(fault.model_copy(update={"message": "the quota holds 3"}))) == red
+    assert excused(of(fault.model_copy(update={"file": "manifests/dev/other/plan.yaml"}))) == red
+    assert excused(of(fault.model_copy(update={"severity": Severity.NOTICE}))) == red, "the base only remarked it"
+    assert excused(of(fault, Outcome.UNTRUSTED)) == red, "a check that cannot be trusted excuses nothing"
+
+
+def _a_run() -> Run:
+    snapshot = MemorySnapshot({})
+    return Run(Subject(GateInput(snapshot), lambda: (), snapshot), date(2026, 11, 29), Path())

@@ -239,3 +239,73 @@ def test_high_availability_alone_changes_the_pods_and_a_known_template_decides()
     assert rollout(running(), spread).startswith("A restart with a gap")
     assert rollout(running(), spread, same_pods=True).startswith("Nothing")
     assert rollout(running(), running(), same_pods=False).startswith("A restart with a gap")
+
+
+UNKNOWN, WAITS, RUNS = None, True, False
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "unfinished", "told"),
+    [
+        # The way out of a rollout that waits in a full pool: the files alone cannot say which of the two happens.
+        (
+            running(kind="surge"),
+            running(),
+            UNKNOWN,
+            "Nothing while the newest version runs. While the newest version waits or loads, pods that serve end so "
+            "that it can start: a gap of about 14 min.",
+        ),
+        (
+            running(kind="surge"),
+            running(),
+            WAITS,
+            "A gap of about 14 min: the newest version does not run yet, and pods that serve end so that it can start.",
+        ),
+        (running(kind="surge"), running(), RUNS, "Nothing: the running pods stay as they are."),
+        (
+            running(2, kind="surge"),
+            running(2),
+            WAITS,
+            "1 of 2 replicas does not answer for about 28 min, in turn: the newest version does not run yet, and pods "
+            "that serve end so that it can start.",
+        ),
+        # KServe's own strategy has no pod fewer, either: a new plan that decides the rollout frees it.
+        (
+            make_plan(replicas=Replicas(min=1, max=1)),
+            running(),
+            WAITS,
+            "A gap of about 14 min: the newest version does not run yet, and pods that serve end so that it can start.",
+        ),
+        (
+            running(1, kind="surge"),
+            running(2),
+            UNKNOWN,
+            "No restart: 2 in place of 1 replica. That needs 1 more nvidia-l4 within about 14 min. While the newest "
+            "version waits or loads, pods that serve end so that it can start: 1 of 2 replicas does not "
+            "answer for about 28 min, in turn.",
+        ),
+        # Nothing that serves may end earlier than before.
+        (running(), running(kind="surge"), WAITS, "Nothing: the running pods stay as they are."),
+        (running(), running(), WAITS, "Nothing: the running pods stay as they are."),
+        # Another version of the pods takes the place of the one that waits.
+        (
+            running(),
+            running(**OTHER),
+            WAITS,
+            "A restart with a gap of about 14 min: the only replica ends before the new one starts. "
+            "No more accelerators are needed.",
+        ),
+        # The autoscaler ends what is beyond the new highest number.
+        (
+            running().model_copy(update={"replicas": Replicas(min=1, max=5)}),
+            running().model_copy(update={"replicas": Replicas(min=1, max=2)}),
+            UNKNOWN,
+            "No restart: at most 2 replicas from then on; pods beyond that end.",
+        ),
+    ],
+)
+def test_a_change_of_the_rollout_alone_restarts_what_serves_while_the_newest_version_waits(
+    before: Plan, after: Plan, unfinished: bool | None, told: str
+) -> None:
+    same_pods = before.vllm_args == after.vllm_args
+    assert rollout(before, after, same_pods=same_pods, unfinished=unfinished) == told

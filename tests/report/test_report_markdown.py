@@ -146,7 +146,13 @@ def test_a_service_shows_its_memory_once(change: str) -> None:
 
 
 def test_a_change_of_no_pod_says_that_nothing_restarts() -> None:
-    assert "**The merge** Nothing: the running pods stay as they are." in markdown(changed(same_pods=True))
+    ending = "**The merge** No restart: at most 1 replica from then on; pods beyond that end."
+    assert ending in markdown(changed(same_pods=True)), "the autoscaler ends what is beyond the highest number"
+    (service,) = changed(same_pods=True).services
+    assert service.plan is not None
+    before = GEMMA_MOE.model_copy(update={"replicas": service.plan.replicas})
+    same = verdict(services=(service.model_copy(update={"plan_before": before}),))
+    assert "**The merge** Nothing: the running pods stay as they are." in markdown(same)
 
 
 def test_a_changed_plan_shows_old_and_new() -> None:

@@ -214,7 +214,7 @@ class NoCluster:
     def retiring(self, reason: str) -> Said:
         return lambda *_: [f"Why: {reason}"] if reason else []
 
-    def evidence(self, forge: Forge, reason: str) -> Evidence:
+    def evidence(self, forge: Forge, reason: str, to: str) -> Evidence:
         return lambda *_: ["It passed its smoke test."]
 
 

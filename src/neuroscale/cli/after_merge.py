@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from collections.abc import Sequence
@@ -14,8 +13,8 @@ import typer
 
 from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import RepositoryOption
-from neuroscale.cli.workflow_environment import repository_url, run_attempt, run_number, run_page
-from neuroscale.cluster.command_lines import Way, curl_line
+from neuroscale.cli.workflow_environment import local_gateway, repository_url, run_attempt, run_number, run_page
+from neuroscale.cluster.command_lines import curl_line
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import counted, terminal
 from neuroscale.core.validation import suggest
@@ -37,10 +36,6 @@ from neuroscale.repo.git import Git
 from neuroscale.repo.layout import MANIFESTS, ServicePath
 from neuroscale.repo.snapshot import GitSnapshot
 
-GATEWAY_VARIABLE = "NEUROSCALE_LOCAL_GATEWAY"
-"""The variable, on the forge of one machine, with the way to the hosts of services, in JSON (state, authority,
-port).
-"""
 _ANSWERS = "chat"  # the check that asks the service as people do
 
 
@@ -49,24 +44,8 @@ def curl(service: ServiceEvidence) -> str:
     if not any((one.check, one.outcome) == (_ANSWERS, "passed") for one in service.checks):
         return ""
     key = ["neuroscale", "key", service.path.service, "--print", f"--environment={service.path.environment}"]
-    way, state = local_gateway()
+    way, state = local_gateway(os.environ)
     return curl_line(service.url, service.model, [*key, *([f"--state={state}"] if state else [])], way)
-
-
-def local_gateway() -> tuple[Way | None, str]:
-    """The way to a gateway of one machine, and the state folder of its platform; (None, "") if none is named.
-
-    Raises InputError if the environment's value cannot be read.
-    """
-    text = os.environ.get(GATEWAY_VARIABLE)
-    if not text:
-        return None, ""
-    try:
-        local = json.loads(text)
-        return Way(Path(local["authority"]), int(local["port"])), str(local["state"])
-    except (ValueError, TypeError, KeyError):
-        fix = "Write JSON with the texts state and authority, and the number port, or leave it out."
-        raise InputError.at("the environment", GATEWAY_VARIABLE, "does not describe a gateway", fix) from None
 
 
 SECRET = "NEUROSCALE_REVERT_TOKEN"  # noqa: S105 - the name of Actions' secret
@@ -90,7 +69,7 @@ def react_to_smoke_tests(
         if name not in opened.settings.environments:
             message, fix = f"{name!r} is not in the settings", suggest(name, opened.settings.environments)
             raise InputError.at("the command line", "--environment", message, fix)
-    local_gateway()  # a wrong one is refused before anything is done
+    local_gateway(os.environ)  # a wrong one is refused before anything is done
     places = (opened.root / MANIFESTS, folder)
     served = [name for name in dict.fromkeys(environments or ()) if any((place / name).exists() for place in places)]
     if not served:

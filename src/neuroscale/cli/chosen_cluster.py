@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from neuroscale.catalog.settings import Environment, Settings
+from neuroscale.cli.workflow_environment import is_read_elsewhere, local_gateway
 from neuroscale.cluster.command_lines import Way
 from neuroscale.cluster.service_status import ServiceStatus
-from neuroscale.cluster.service_status_reader import Question, Reader
+from neuroscale.cluster.service_status_reader import Question, Reader, deployed_environments
 from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.errors import InputError, NeuroscaleError, Problem
 from neuroscale.core.validation import suggest
@@ -26,13 +27,14 @@ from neuroscale.local.process import is_running
 from neuroscale.local.state import State
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.repo.git import Git
-from neuroscale.repo.layout import LOCAL_STATE, MANIFESTS, REQUEST_FILE
+from neuroscale.repo.layout import LOCAL_STATE, MANIFESTS, REQUEST_FILE, ServicePath
 from neuroscale.repo.services import parts_of
 
 if TYPE_CHECKING:
     from neuroscale.cli.open_repository import Repository
     from neuroscale.forge.branches import Access
     from neuroscale.forge.interface import RepositoryRef
+    from neuroscale.request.service_request import Request
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,10 @@ def open_cluster(where: Where) -> Cluster:
     """The cluster, which the caller closes. Raises InputError if there is none."""
     state = local_state(where)
     if state is None:
-        return Cluster.of_kubeconfig(where.kubeconfig, where.context)
+        cluster = Cluster.of_kubeconfig(where.kubeconfig, where.context)
+        if is_read_elsewhere(os.environ):
+            cluster.own_options, cluster.kubectl_options = _of_readers()
+        return cluster
     path = kubeconfig(state)
     if not path.exists():
         raise _no_cluster(state.folder)
@@ -229,15 +234,71 @@ def open_cluster(where: Where) -> Cluster:
     return cluster
 
 
+def statuses_in(where: Where, root: Path, inputs: PlanningInputs, question: Question) -> tuple[ServiceStatus, ...]:
+    """The services that are asked about, as a cluster has them. Raises InputError and KubernetesError."""
+    clone = clone_for(where, root, inputs.settings.repository.default_branch)
+    with contextlib.closing(clone), open_cluster(where) as cluster:
+        return Reader(cluster, clone, inputs.settings).ask(question).services
+
+
+def unfinished_in(where: Where, root: Path) -> Callable[[ServicePath], bool | None]:
+    """Says whether an earlier version of a service still serves, since the newest does not run yet, by the cluster that
+    options name, else by the local platform while it runs the service's environment; None where neither is known."""
+
+    def unfinished(path: ServicePath) -> bool | None:
+        from neuroscale.cli.open_repository import open_repository
+
+        chosen = asked_cluster(where, root, path.environment, quiet=True)
+        if chosen == Where():
+            return None
+        opened = open_repository(root)
+        try:
+            found = statuses_in(chosen, root, opened, services_asked(path.name, "", opened))
+        except NeuroscaleError:
+            if where != Where():
+                raise
+            return None  # nobody named the local platform
+        return next((one.unfinished for one in found if one.environment == path.environment), None)
+
+    return unfinished
+
+
+def environments_in(where: Where, root: Path, *, local: bool) -> frozenset[str] | None:
+    """The environments that Argo CD deploys to the cluster that options name, else, with `local`, to the running local
+    platform; None where that is not known. Raises InputError and KubernetesError for a cluster that an option names."""
+    chosen = asked_cluster(where, root, quiet=True) if local else where
+    if chosen == Where():
+        return None
+    try:
+        with open_cluster(chosen) as cluster:
+            return deployed_environments(cluster)
+    except NeuroscaleError:
+        if where != Where():
+            raise
+        return None
+
+
+def _of_readers() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The options by which those who read a workflow's reports ask its cluster with this project's commands and with
+    kubectl: none, for their own kubeconfig's, or those of the local platform."""
+    _, folder = local_gateway(os.environ)
+    if not folder:
+        return (), ()
+    state = State.read(Path(folder))
+    return (f"--state={folder}",), (f"--kubeconfig={kubeconfig(state)}",) if state is not None else ()
+
+
 @dataclass(frozen=True)
 class OpenService:
     """A service with the open cluster that has it. `statuses`: of all services that its name may mean. `asked_in`: the
-    environment that was named, else the only one in which this checkout holds the service ("": neither)."""
+    environment that was named, else the only one in which this checkout holds the service ("": neither). `request`: its
+    answers in Git (None: they are not known)."""
 
     cluster: Cluster
     service: Service
     statuses: tuple[ServiceStatus, ...]
     asked_in: str
+    request: Request | None = None
 
 
 @contextlib.contextmanager
@@ -250,7 +311,9 @@ def opened_service(service: str, environment: str, where: Where, opened: Reposit
     clone = clone_for(where, opened.root, opened.settings.repository.default_branch)
     with contextlib.closing(clone), open_cluster(where) as cluster:
         statuses = tuple(Reader(cluster, clone, opened.settings).ask(question).services)
-        yield OpenService(cluster, one_service(statuses, question.name), statuses, asked_in)
+        found = one_service(statuses, question.name)
+        request = clone.request(ServicePath(found.environment, found.name)) if found.environment else None
+        yield OpenService(cluster, found, statuses, asked_in, request)
 
 
 def configured(

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neuroscale.cli.chosen_cluster import Where, asked_cluster, clone_for, local_state, open_cluster, services_asked
+from neuroscale.cli.chosen_cluster import Where, asked_cluster, local_state, services_asked, statuses_in
 from neuroscale.cli.promote import Proofs, evidence_of
 from neuroscale.cli.retire import said_of
 from neuroscale.cli.status import with_curl
 from neuroscale.cluster.service_status import ServiceStatus
-from neuroscale.cluster.service_status_reader import Reader
 from neuroscale.portal.services import Evidence, Figure, Measured, Said, chart
 
 if TYPE_CHECKING:
@@ -36,11 +34,8 @@ class Around:
         """The services of an environment, or one of them ("": all), as the cluster has them."""
         question = services_asked(service, environment, inputs)
         where = asked_cluster(self.where, self.root, environment, quiet=True)
-        clone = clone_for(where, self.root, inputs.settings.repository.default_branch)
         platform = local_state(where)
-        with contextlib.closing(clone), open_cluster(where) as cluster:
-            answer = Reader(cluster, clone, inputs.settings).ask(question)
-        return [with_curl(one, where, platform, None) for one in answer.services]
+        return [with_curl(one, where, platform, None) for one in statuses_in(where, self.root, inputs, question)]
 
     def metrics(self, inputs: PlanningInputs, environment: str, service: str) -> Measured:
         """A service's metrics of the last minutes."""
@@ -69,6 +64,6 @@ class Around:
         """Makes the sentences that the pull request of a removal begins with."""
         return said_of(self.where, "", self.root, reason, local=self.local)
 
-    def evidence(self, forge: Forge, reason: str) -> Evidence:
+    def evidence(self, forge: Forge, reason: str, to: str) -> Evidence:
         """Makes the sentences that say why a service may be promoted."""
-        return evidence_of(Proofs(forge, self.where, self.root, local=self.local), reason)
+        return evidence_of(Proofs(forge, self.where, self.root, local=self.local), reason, to)

@@ -61,8 +61,8 @@ def promote_service(
 ) -> int:
     """Carry a service's answers into another environment, planned by that one's limits and prices. Refused where the
     smoke test did not pass where it is (by the forge, or in the cluster that an option names), unless --reason says
-    why."""
-    from neuroscale.cli.chosen_cluster import Where
+    why; so is, on the local forge, an environment that nothing of the local platform deploys."""
+    from neuroscale.cli.chosen_cluster import Where, unfinished_in
     from neuroscale.forge.service_changes import Named, Promoted, compared
     from neuroscale.request.field_changes import read_changes
 
@@ -73,7 +73,8 @@ def promote_service(
 
     def change(root: Path, publisher: Publisher) -> Promoted:
         proofs = Proofs(publisher.forge, where, root, local=local)
-        made[:] = [Promoted(Named(service, root), to, changes, evidence_of(proofs, reason))]
+        evidence, asks = evidence_of(proofs, reason, to), unfinished_in(where, root)
+        made[:] = [Promoted(Named(service, root), to, changes, evidence, asks)]
         return made[0]
 
     def beside(draft: Draft) -> ServiceReport | None:
@@ -95,10 +96,12 @@ class Proofs(NamedTuple):
     local: bool = False
 
 
-def evidence_of(proofs: Proofs, reason: str) -> Callable[[Main, ServicePath], Sequence[str]]:
-    """Says why the service may be promoted. Raises InputError if it is not known to work, and no reason is given."""
+def evidence_of(proofs: Proofs, reason: str, to: str) -> Callable[[Main, ServicePath], Sequence[str]]:
+    """Says why the service may be promoted, and where nothing deploys the environment `to`. Raises InputError if it is
+    not known to work, or nothing of the local platform deploys `to`, and no reason is given."""
 
     def evidence(main: Main, path: ServicePath) -> Sequence[str]:
+        undeployed = _undeployed(proofs, to, refuse=not reason)
         tested = tested_in(proofs, main, path)
         if not tested.passed and not reason:
             raise InputError.at(
@@ -108,9 +111,26 @@ def evidence_of(proofs: Proofs, reason: str) -> Callable[[Main, ServicePath], Se
                 "Wait for its smoke test, name the cluster to test it there now (--context), or say why it is "
                 "promoted all the same: --reason TEXT.",
             )
-        return [tested.sentence, *([f"Why: {reason}"] if reason else [])]
+        return [tested.sentence, *undeployed, *([f"Why: {reason}"] if reason else [])]
 
     return once_for_each_main(evidence)
+
+
+def _undeployed(proofs: Proofs, to: str, *, refuse: bool) -> list[str]:
+    """A sentence where nothing deploys an environment to the cluster that is known. Raises InputError, to `refuse` it,
+    if that cluster is the local forge's: no other one reads that forge."""
+    from neuroscale.cli.chosen_cluster import environments_in
+
+    deployed = environments_in(proofs.where, proofs.root, local=proofs.local)
+    if deployed is None or to in deployed:
+        return []
+    here = "the local platform" if proofs.local else "the cluster that was asked"
+    told = f"nothing deploys {to} to {here}: Argo CD deploys {', '.join(sorted(deployed))} to it"
+    if refuse and proofs.local:
+        options = " ".join(f"--environment {name}" for name in sorted({*deployed, to}))
+        fix = f"Deploy it there, too (neuroscale local up {options}), or say why: --reason TEXT."
+        raise InputError.at("the command line", "--to", told, fix)
+    return [f"{told[0].upper()}{told[1:]}. Its pods start only where another cluster deploys {to}."]
 
 
 def tested_in(proofs: Proofs, main: Main, path: ServicePath) -> Tested:

@@ -34,6 +34,7 @@ from neuroscale.cluster.service_status import ServiceStatus
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import TerminalStream, encodable, terminal
 from neuroscale.core.units import MIB
+from neuroscale.request.service_request import Request
 
 _WATCHED: tuple[tuple[str, str, Callable[[Snapshot], float | None], Callable[[float], str]], ...] = (
     ("running", "requests running", lambda one: one.running, lambda value: f"{value:,.0f}"),
@@ -80,8 +81,9 @@ class AnswerPrinter:
             self._wrote = True
 
 
-def print_figures(endpoint: Endpoint, answer: chat.Completion, sampler: Sampler) -> None:
-    """Print the answer's figures on standard error, so that standard output has only the answer."""
+def print_figures(endpoint: Endpoint, answer: chat.Completion, sampler: Sampler, longest: int | None = None) -> None:
+    """Print the answer's figures on standard error, so that standard output has only the answer. `longest`: the tokens
+    that the form's answer bounded it to (None: the form did not)."""
     if answer.tool_calls:
         typer.echo(terminal(f"The model calls tools: {', '.join(answer.tool_calls)}."), err=True)
     elif not (answer.text or answer.reasoning):
@@ -91,7 +93,7 @@ def print_figures(endpoint: Endpoint, answer: chat.Completion, sampler: Sampler)
         ("first token", f"{answer.ttft_seconds:.3f} s" if answer.ttft_seconds is not None else "not measured"),
         ("speed", f"{speed:,.1f} tokens/s" if speed is not None else "not measured"),
         ("tokens", f"{answer.prompt_tokens:,} in, {answer.completion_tokens:,} out, in {answer.seconds:.3f} s"),
-        ("finished", _finish(answer.finish_reason)),
+        ("finished", _finish(answer.finish_reason, longest)),
     ]
     way = f"pod {endpoint.pod}" if endpoint.pod else endpoint.url
     rows.append(("asked", f"{endpoint.model}, {way}"))
@@ -107,7 +109,9 @@ def print_figures(endpoint: Endpoint, answer: chat.Completion, sampler: Sampler)
         typer.echo(f"  {'not seen':<17} {terminal(sampler.problem)}", err=True)
 
 
-def _finish(reason: str) -> str:
+def _finish(reason: str, longest: int | None) -> str:
+    if reason == "length" and longest is not None:
+        return f"length: the answer reached the form's longest answer of {longest:,} tokens; --max-tokens asks for more"
     told = {"stop": "the model ended its answer", "length": "the answer reached its longest length"}.get(reason)
     return f"{reason}: {told}" if told else reason or "the server gives no reason"
 
@@ -153,7 +157,8 @@ def query_service(
     environment: ServiceEnvironmentOption = "",
     system: Annotated[str, typer.Option("--system", help="The system message before the prompt.")] = "",
     max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", help="The longest answer. Default: all that fits.", min=1)
+        int | None,
+        typer.Option("--max-tokens", help="The longest answer. Default: the form's, or all that fits.", min=1),
     ] = None,
     temperature: Annotated[
         float | None,
@@ -183,8 +188,10 @@ def query_service(
     asked = _prompt(prompt)
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": asked})
-    options = chat.Options(max_tokens=max_tokens, temperature=temperature)
-    with _endpoint(service, environment, base_url, Where(context, kubeconfig, state), repository) as endpoint:
+    where = Where(context, kubeconfig, state)
+    with _endpoint(service, environment, base_url, where, repository) as (endpoint, request):
+        longest = request.longest_answer_tokens if request is not None and max_tokens is None else None
+        options = chat.Options(max_tokens=max_tokens or longest, temperature=temperature)
         printer = AnswerPrinter()
         show = None if as_json else printer.part
         with Sampler(endpoint) as sampler:
@@ -197,19 +204,19 @@ def query_service(
         return ExitStatus.PASSED
     if not stream:
         printer.whole(answer)
-    print_figures(endpoint, answer, sampler)
+    print_figures(endpoint, answer, sampler, longest)
     return ExitStatus.PASSED
 
 
 @contextlib.contextmanager
 def _endpoint(
     service: str, environment: str, base_url: str, where: Where, repository: Path | None
-) -> Iterator[Endpoint]:
+) -> Iterator[tuple[Endpoint, Request | None]]:
     given = key.from_environment()
     if base_url and given is not None:
         # Address and key suffice: no cluster is asked.
         with open_endpoint(None, "", service, base_url=base_url, api_key=given) as endpoint:
-            yield endpoint
+            yield endpoint, None
         return
     opened = open_repository(repository)
     with opened_service(service, environment, where, opened) as chosen:
@@ -218,7 +225,7 @@ def _endpoint(
             asked_for = next(one for one in chosen.statuses if one.namespace == found.namespace)
             _check_answering(asked_for, command_lines(cluster))
         with open_endpoint(cluster, found.namespace, found.name, base_url=base_url) as endpoint:
-            yield endpoint
+            yield endpoint, chosen.request
 
 
 def _check_answering(status: ServiceStatus, lines: CommandLines) -> None:

@@ -98,7 +98,8 @@ def smoke_report(question: Question, where: Where, repository: Path | None) -> R
     where = asked_cluster(where, root, question.environment)
     with open_cluster(where) as cluster:
         revision, fetch, sources = _revision(where, root, question.revision, cluster)
-        kubeconfig, context, own_options = cluster.kubeconfig, cluster.context, cluster.own_options
+        kubeconfig, context = cluster.kubeconfig, cluster.context
+        own_options, kubectl_options = cluster.own_options, cluster.kubectl_options
     target = load_target(root, question.environment, revision, question.service, fetch)
     if not target.services:
         place = f"{MANIFESTS}/{question.environment} at {revision[:10]}"
@@ -124,6 +125,7 @@ def smoke_report(question: Question, where: Where, repository: Path | None) -> R
         kubeconfig="" if kubeconfig is None else str(kubeconfig.resolve()),
         context=context or "",
         own_options=own_options,
+        kubectl_options=kubectl_options,
         fetch=fetch,
         sources=(*sources, *address),
         patience=question.patience,

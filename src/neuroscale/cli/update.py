@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from neuroscale.cli.options import JsonOption, LocalForgeOption, RemoteOption, RepositoryOption, TokenFileOption
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neuroscale.cli.options import (
+    ClusterStateOption,
+    ContextOption,
+    JsonOption,
+    KubeconfigOption,
+    LocalForgeOption,
+    RemoteOption,
+    RepositoryOption,
+    TokenFileOption,
+)
 from neuroscale.cli.service_change import (
     ChangedServiceArgument,
     DryRunOption,
@@ -15,6 +27,10 @@ from neuroscale.cli.service_change import (
 )
 from neuroscale.core.errors import InputError
 
+if TYPE_CHECKING:
+    from neuroscale.forge.service_changes import Updated
+    from neuroscale.forge.service_pull_request import Publisher
+
 
 def update_service(
     service: ChangedServiceArgument,
@@ -23,6 +39,9 @@ def update_service(
     reason: ReasonOption = "",
     until: UntilOption = "",
     dry_run: DryRunOption = False,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    state: ClusterStateOption = None,
     remote: RemoteOption = "origin",
     token_file: TokenFileOption = None,
     local: LocalForgeOption = False,
@@ -30,7 +49,10 @@ def update_service(
     repository: RepositoryOption = None,
 ) -> int:
     """Change a service's answers or overrides: show what follows, judge it, and open the pull request. The other
-    answers stay, and an open pull request of yours for the service gets the change on top. Exit status 1: refused."""
+    answers stay, and an open pull request of yours for the service gets the change on top. The cluster (that an option
+    names, else the local platform) says whether the newest version runs, where the merge's effect depends on it. Exit
+    status 1: refused."""
+    from neuroscale.cli.chosen_cluster import Where, unfinished_in
     from neuroscale.forge.service_changes import Named, Updated
     from neuroscale.request.field_changes import read_changes
 
@@ -39,4 +61,9 @@ def update_service(
         raise InputError.at("the command line", "--set", told, "Write --set FIELD=VALUE, or --unset FIELD.")
     changes = read_changes(given or (), removed or (), reason, until)
     forge = Forge(repository, remote, token_file, local)
-    return run_change(forge, lambda root, _: Updated(Named(service, root), changes), dry_run=dry_run, as_json=as_json)
+    where = Where(context, kubeconfig, state)
+
+    def change(root: Path, _: Publisher) -> Updated:
+        return Updated(Named(service, root), changes, unfinished_in(where, root))
+
+    return run_change(forge, change, dry_run=dry_run, as_json=as_json)

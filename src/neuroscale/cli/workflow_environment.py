@@ -2,9 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 
+from neuroscale.cluster.command_lines import Way
 from neuroscale.core.errors import InputError
+
+GATEWAY_VARIABLE = "NEUROSCALE_LOCAL_GATEWAY"
+"""The variable of the smoke workflow's steps with the way to the hosts of services where forge and cluster are one
+machine's, in JSON (state, authority, port); elsewhere it is empty."""
+
+
+def is_read_elsewhere(environment: Mapping[str, str]) -> bool:
+    """Whether people read the reports of this step in a comment: the kubeconfig of the job is not theirs."""
+    return GATEWAY_VARIABLE in environment
+
+
+def local_gateway(environment: Mapping[str, str]) -> tuple[Way | None, str]:
+    """The way to a gateway of one machine, and the state folder of its platform; (None, "") if none is named.
+
+    Raises InputError if the environment's value cannot be read.
+    """
+    text = environment.get(GATEWAY_VARIABLE)
+    if not text:
+        return None, ""
+    try:
+        local = json.loads(text)
+        return Way(Path(local["authority"]), int(local["port"])), str(local["state"])
+    except (ValueError, TypeError, KeyError):
+        fix = "Write JSON with the texts state and authority, and the number port, or leave it out."
+        raise InputError.at("the environment", GATEWAY_VARIABLE, "does not describe a gateway", fix) from None
 
 
 def repository_url(environment: Mapping[str, str]) -> str:

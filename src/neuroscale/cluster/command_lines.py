@@ -73,7 +73,10 @@ ANY_CLUSTER = CommandLines()
 
 def command_lines(cluster: Cluster | None) -> CommandLines:
     """The lines for a cluster. None: for no cluster in particular."""
-    return lines_with((), None) if cluster is None else lines_with(cluster.options, cluster.own_options)
+    if cluster is None:
+        return lines_with((), None)
+    options = cluster.options if cluster.kubectl_options is None else cluster.kubectl_options
+    return lines_with(options, cluster.own_options)
 
 
 def lines_with(options: Sequence[str], own_options: Sequence[str] | None) -> CommandLines:

@@ -63,6 +63,8 @@ def warnings(found: tuple[Object, ...]) -> list[Object]:
     return list(last.values())
 
 
+ACCELERATOR = "an accelerator"
+"""What a pod waits for that asks for more of them than are free."""
 SERVER = "kserve-container"
 """The label by which KServe marks the objects that it makes for a service."""
 
@@ -209,7 +211,7 @@ class _Look:
             if "/" in str(resource)
         ]
         short = "Insufficient " in message
-        return "an accelerator" if asked and (not short or any(one in message for one in asked)) else "a node"
+        return ACCELERATOR if asked and (not short or any(one in message for one in asked)) else "a node"
 
     def _autoscaler(self) -> tuple[bool, str]:
         """Whether an autoscaler makes a node for it now, and its newest event in words."""

@@ -32,7 +32,7 @@ from neuroscale.cluster.object_fields import (
     uid_of,
     written_at,
 )
-from neuroscale.cluster.pod_state import SERVER, PodState, is_ending, look, server_container, warnings
+from neuroscale.cluster.pod_state import ACCELERATOR, SERVER, PodState, is_ending, look, server_container, warnings
 from neuroscale.cluster.service_status import Condition, Judged, Observed
 from neuroscale.core.printable import first_of, plainly_counted
 from neuroscale.core.validation import items, part
@@ -107,6 +107,7 @@ _SETTLES = 60
 
 _REQUIRED = ("Ready", "PredictorReady", "IngressReady")
 _IMAGE_TROUBLES = ("ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName")
+_REPLACED = ". With an override of rollout with replace it starts, too: its merge ends pods that serve first"
 _REVISION = "deployment.kubernetes.io/revision"
 
 
@@ -311,11 +312,9 @@ class Running:
     def _waiting(self, lacks: str, told: str, pod: PodState | None = None) -> Judged:
         """The verdict on pods that the cluster has no room for, within the time that the settings give them."""
         see = f"{self.kubectl} describe pod {pod.name}" if pod else f"{self.kubectl} get resourcequota"
-        do = (
-            f"Wait: a node is being made. See: {see}"
-            if pod and pod.node_is_made
-            else f"Make room for it; after {self.observed.node_wait // 60} min without, it counts as failed. See: {see}"
-        )
+        do = f"Make room for it; after {self.observed.node_wait // 60} min without, it counts as failed"
+        do += _REPLACED if self.older and lacks == ACCELERATOR else ""
+        do = f"{'Wait: a node is being made' if pod and pod.node_is_made else do}. See: {see}"
         return Judged("out of date" if self.older else "starting", f"{self.who} waits for {lacks}: {told}", do, lacks)
 
     def _waited(self, lacks: str) -> str:

@@ -25,7 +25,8 @@ class Observed:
     have the commit). `runtime`: the serving runtime, of the namespace or of the cluster. `unreadable`: why a kind could
     not be read, by kind. `removed`: whether the default branch held the service's folder, and does no more.
     `lines`: the beginnings of commands for this cluster. `fetch`: the command that brings what Argo CD reads to this
-    clone. `node_wait`: seconds that a pod may wait for a node, by the settings.
+    clone. `node_wait`: seconds that a pod may wait for a node, by the settings. `deployed`: the environments that
+    Argo CD deploys to the cluster (None: not known).
     """
 
     name: str
@@ -45,6 +46,7 @@ class Observed:
     lines: CommandLines = ANY_CLUSTER
     fetch: str = "git fetch"
     node_wait: int = NODE_WAIT_MINUTES * 60
+    deployed: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,14 @@ class ServiceStatus:
     running: Verdict = "unknown"
     running_reason: str = ""
     waits_for: str = ""
+
+    @property
+    def unfinished(self) -> bool | None:
+        """Whether pods of an earlier version serve, since the newest version does not run yet; None where Git's newest
+        version is not known to be the one of the cluster."""
+        if self.verdict in ("not synced", "removing", "missing", "unknown"):
+            return None
+        return self.replicas_old > 0 and self.replicas_ready < self.replicas_needed
 
 
 @dataclass(frozen=True)

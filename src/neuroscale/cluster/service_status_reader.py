@@ -81,6 +81,9 @@ class Reader:
         rows = [self._joined(row, applications) for row in self._rows(question, services, denied, applications)]
         if question.environment:
             rows = [row for row in rows if row.environment in (question.environment, "")]
+        if any(row.application is None for row in rows) and not applications.denied:
+            deployed = deployed_environments(self._cluster)
+            rows = [replace(row, deployed=deployed) for row in rows]
         if question.name and rows:
             denied = {}
         elif question.name and not denied:
@@ -153,9 +156,8 @@ class Reader:
         """The environments that Argo CD deploys to this cluster; if they are unknown, all that have services."""
         if question.environment:
             return {question.environment}
-        sets = self._optional(_ARGOCD, "ApplicationSet", NAMESPACE, ENVIRONMENT_LABEL)
-        labelled = [*sets.objects, *applications.objects]
-        found = {str(part(one, "metadata", "labels").get(ENVIRONMENT_LABEL) or "") for one in labelled}
+        found = {*(deployed_environments(self._cluster) or ())}
+        found |= {str(part(one, "metadata", "labels").get(ENVIRONMENT_LABEL) or "") for one in applications.objects}
         found |= {_environment(one, applications.objects) for one in services}
         if found <= {""} and question.name:
             return {path.environment for path in self._clone.services}
@@ -283,6 +285,20 @@ class Reader:
             if error.code == 404:
                 return _Read([])
             raise
+
+
+def deployed_environments(cluster: Cluster) -> frozenset[str] | None:
+    """The environments whose services Argo CD deploys to a cluster, by its ApplicationSets; None where it has none, or
+    does not show them. Raises KubernetesError if the cluster cannot be asked."""
+    try:
+        sets = cluster.list(_ARGOCD, "ApplicationSet", NAMESPACE, ENVIRONMENT_LABEL)
+    except RefusedError as error:
+        if error.code in (*_DENIED, 404):
+            return None
+        raise
+    # The local platform's own label is on the sets of all its environments; their applications have each one's.
+    labels = [part(one, "spec", "template", "metadata", "labels").get(ENVIRONMENT_LABEL) for one in sets]
+    return frozenset(str(label) for label in labels if label) or None
 
 
 def _environment(service: Object, applications: list[Object]) -> str:

@@ -5,6 +5,7 @@ It compares what runs (`running_verdict`) with what Git holds, and sees faults t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -119,9 +120,21 @@ class _Judge:
             return Judged(
                 "missing", "neither the cluster nor this clone has it", "Ask for it: neuroscale request --interactive"
             )
+        if (undeployed := self._undeployed()) is not None:
+            return replace(undeployed, verdict="missing", reason=f"it is not in the cluster: {undeployed.reason}")
         where = f" in {self.observed.environment}" if self.observed.environment else ""
         why = self.observed.unreadable.get("Application", f"Argo CD has no application for it{where}")
         return Judged("missing", f"it is not in the cluster: {why}", "Is its change merged, and the context right?")
+
+    def _undeployed(self) -> Judged | None:
+        """None unless no ApplicationSet of this cluster's Argo CD deploys the service's environment."""
+        environment, deployed = self.observed.environment, self.observed.deployed
+        if not environment or deployed is None or environment in deployed:
+            return None
+        told = f"nothing deploys {environment} to this cluster; Argo CD deploys {', '.join(sorted(deployed))} to it"
+        where = self.observed.lines.program
+        do = f"Ask the cluster of {environment}, or let this one deploy it: {where} platform install, or local up"
+        return Judged("not synced", told, f"{do}, with --environment {environment}.")
 
     def _not_synced(self, reason: str) -> Judged:
         observed, application = self.observed, self.observed.application
@@ -138,6 +151,8 @@ class _Judge:
         observed, application = self.observed, self.observed.application
         if "Application" in observed.unreadable:
             return self._compared(f"Argo CD cannot be asked ({observed.unreadable['Application']})")
+        if application is None and (undeployed := self._undeployed()) is not None:
+            return undeployed
         if application is None:
             return self._not_synced("no application of Argo CD deploys it, so changes in Git do not reach this cluster")
         if part(application, "metadata").get("deletionTimestamp"):

@@ -14,7 +14,8 @@ from neuroscale.core.yaml_io import decode, read_mapping
 from neuroscale.kube.client import Object
 from neuroscale.repo.git import Git, GitError, fetch_origin
 from neuroscale.repo.layout import MANIFESTS, REQUEST_FILE, SERVICE_FILE, ServicePath
-from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, Snapshot
+from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, Snapshot, read_file
+from neuroscale.request.service_request import Request, load_request
 
 _FETCHED = re.compile(r"(https?|ssh)://")
 """The addresses that are fetched from: no file of this machine, and no program of git's that somebody names."""
@@ -96,6 +97,13 @@ class Clone:
         if self.tip is None or service in self.services:
             return False
         return bool(self._git.text("log", "--max-count=1", "--format=%H", self.tip, "--", service.folder))
+
+    def request(self, service: ServicePath) -> Request | None:
+        """The answers of a service in the default branch; None if there are none, or they cannot be read."""
+        try:
+            return read_file(self._snapshot, f"{service.folder}/{REQUEST_FILE}", load_request)
+        except InputError:
+            return None
 
     def wanted(self, service: ServicePath, revision: str = "") -> Object | None:
         """The InferenceService in a commit of this clone (empty: in the default branch).

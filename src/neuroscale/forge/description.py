@@ -39,7 +39,8 @@ _VERDICTS = {"fits": "fits", "tight": "fits, but tight", "refused": "refused"}
 class Subject:
     """The content of a pull request: the request, its plan, the plan at the base (None for a new service), and the
     choices that were not made. `asked_before`: the request at the base. `quota`: the most accelerators of the plan's
-    resource that the team's quota holds. `same_pods`: whether the pods stay as they are. None: not known."""
+    resource that the team's quota holds. `same_pods`: whether the pods stay as they are. `unfinished`: whether
+    pods of an earlier version serve, since the newest does not run yet. None: not known."""
 
     request: Request
     plan: Plan
@@ -49,6 +50,7 @@ class Subject:
     asked_before: Request | None = None
     quota: int | None = None
     same_pods: bool | None = None
+    unfinished: bool | None = None
 
     @cached_property
     def report(self) -> ServiceReport:
@@ -63,6 +65,7 @@ class Subject:
             answers=changed_answers(before, self.request) if before is not None else (),
             same_pods=self.same_pods,
             quota=self.quota,
+            unfinished=self.unfinished,
         )
 
 

@@ -165,7 +165,7 @@ class Reverter:
         number: int = 0,
     ) -> Reverted:
         """Open the one revert of a merge, or let an open one of another merge serve for both, unless a revert exists,
-        in whatever state. `number`: see `existing`.
+        in whatever state. One that is open is brought on top of main. `number`: see `existing`.
 
         `describe` makes the description from the restored and the removed folders.
         """
@@ -173,6 +173,7 @@ class Reverter:
         def attempt() -> Reverted:
             there = self.existing(merge, number)
             if there is not None:
+                there = self._on_top_of_main(there) if there.state == "open" else there
                 return Reverted(there.state, there, tuple(folders))
             refusals = self.refusals(merge, folders)
             wanted = {
@@ -209,9 +210,9 @@ class Reverter:
                 there = self._publisher.open_request(self.base, pull.head_branch, [pull])
             except InputError:
                 continue  # somebody else's
-            restored = {} if there is None else self._restored(there.tip)
+            restored = {} if there is None else self._reverted(there.tip)
             differing = any(restored.get(folder, tree) != tree for folder, tree in wanted.items())
-            if there is None or not restored or differing:
+            if there is None or not restored or differing or not all(restored.values()):
                 continue
             prepared = Prepared(there.tip, is_new=False)  # an earlier run came as far as this
             if not set(wanted) <= set(restored):
@@ -226,16 +227,37 @@ class Reverter:
             return self._publisher.publish(self.base, there, prepared, Proposal(pull.head_branch, both)).pull
         return None
 
-    def _restored(self, tip: str) -> dict[str, str]:
-        """The trees of the folders that an open revert restores, by folder; empty if it holds anything else, removes a
-        service, or if main has changed one of them since."""
+    def _on_top_of_main(self, pull: PullRequest) -> PullRequest:
+        """An open revert, with main merged into its branch: a forge merges nothing that is behind main, and main moves
+        on with each merge and each other revert. One that somebody has approved stays as it is, since a new commit may
+        take the approval back."""
+        if self._forge.approved_by(pull.number):
+            return pull
+        try:
+            there = self._publisher.open_request(self.base, pull.head_branch, [pull])
+        except InputError:
+            return pull  # somebody else's
+        if there is None or is_ancestor(self._git, self.base.commit, there.tip):
+            return pull
+        if not (reverted := self._reverted(there.tip)):
+            return pull
+        tree = with_trees(self._git, self.base.commit, reverted)
+        message = f"Merge {self.base.branch} ({self.base.commit[:12]})"
+        commit = make_commit(self._git, tree, [there.tip, self.base.commit], message, self._publisher.account)
+        same = Description(pull.title, "", (description.inside(pull),))
+        proposal = Proposal(pull.head_branch, same)
+        return self._publisher.publish(self.base, there, Prepared(commit, is_new=True), proposal).pull
+
+    def _reverted(self, tip: str) -> dict[str, str]:
+        """The trees of the folders that an open revert restores, by folder, "" for one that it removes; empty if it
+        holds anything else, or if main has changed one of them since."""
         start = self._git.text("merge-base", self.base.commit, tip)
         paths = self._git.records("diff-tree", "-r", "-z", "--no-renames", "--name-only", start, tip)
         found: dict[str, str] = {}
         for path in paths:
             service = ServicePath.of(path)
             tree = "" if service is None else self._git.tree(tip, service.folder)
-            if service is None or not tree:
+            if service is None:
                 return {}
             if self._git.tree(start, service.folder) != self._git.tree(self.base.commit, service.folder):
                 return {}

@@ -9,7 +9,6 @@ from pathlib import Path
 from neuroscale.core.errors import InputError
 from neuroscale.core.printable import markdown_code as code
 from neuroscale.core.validation import suggest
-from neuroscale.core.yaml_io import decode
 from neuroscale.forge import description
 from neuroscale.forge.description import Description
 from neuroscale.forge.request_flow import Change, Draft, Main, Service, Version, version_at
@@ -17,13 +16,13 @@ from neuroscale.gate.verdict import ServiceReport
 from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import plan, request_digest
 from neuroscale.planning.rejected_choices import not_chosen
-from neuroscale.planning.rollout import accelerator_quota
+from neuroscale.planning.rollout import accelerator_quota, merge_effect
 from neuroscale.rendering.scaffolder.plan_step import FORM
 from neuroscale.rendering.service_folder import pull_request_of, same_pods
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import REQUEST_FILE, SERVICE_FILE, ServicePath
 from neuroscale.repo.services import find_service, removed_services, services_of
-from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot
+from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, read_folder
 from neuroscale.report import change_view
 from neuroscale.request.field_changes import IDENTITY, OVERRIDES, FieldChanges, changed
 from neuroscale.request.service_request import Request, changed_answers, check_request
@@ -31,6 +30,8 @@ from neuroscale.request.service_request import Request, changed_answers, check_r
 Answers = Callable[[Main], Request]
 """Makes the request from a form's answers; it may ask the user for choices that main leaves open. It is called once,
 and raises InputError if the answers cannot be used; the stage itself refuses names that main lacks."""
+Unfinished = Callable[[ServicePath], bool | None]
+"""Says whether pods of an earlier version of a service serve, since the newest does not run yet (None: not known)."""
 
 
 class Requested(Change):
@@ -93,9 +94,10 @@ class Named:
 class Updated(Change):
     """A service of main with some fields changed, on top of what its open pull request changes."""
 
-    def __init__(self, named: Named, changes: FieldChanges) -> None:
+    def __init__(self, named: Named, changes: FieldChanges, unfinished: Unfinished | None = None) -> None:
         self._named = named
         self._changes = changes
+        self._unfinished = unfinished
 
     def subject(self, main: Main) -> Request:
         request = self._named.version(main).request
@@ -112,7 +114,7 @@ class Updated(Change):
         said = [f"Why: {self._changes.reason}"] if self._changes.reason else []
         notes = _notes_of_catalog(service, request)
         title = description.title_of_change(service.path.name, before.request, request)
-        return planned(service, request, title=title, said=said, notes=notes)
+        return planned(service, request, title=title, said=said, notes=notes, unfinished=self._unfinished)
 
 
 class Retired(Change):
@@ -163,7 +165,7 @@ class Restored(Change):
         if self._anew:
             check_request(version.request, service.main.known, path.folder)
             return planned(service, version.request, anew=True, title=title, said=said)
-        files = folder_files(git, f"{removal}^", path.folder)
+        files = read_folder(GitSnapshot(git, f"{removal}^"), path.folder)
         if version.plan is None:
             told = "has no plan that can be read in its history"
             raise InputError.at(path.folder, "", told, "Let it be planned by today's catalog: --anew.")
@@ -180,11 +182,13 @@ class Promoted(Change):
         environment: str,
         changes: FieldChanges,
         evidence: Callable[[Main, ServicePath], Sequence[str]],
+        unfinished: Unfinished | None = None,
     ) -> None:
         self._named = named
         self._environment = environment
         self._changes = changes
         self._evidence = evidence
+        self._unfinished = unfinished
         self.source: Version | None = None
 
     def subject(self, main: Main) -> Request:
@@ -232,7 +236,7 @@ class Promoted(Change):
             *self._evidence(main, path),
             *change_view.sentences(compared(source, request, made), path.environment, request.environment),
         ]
-        return planned(service, request, made=made, title=title, said=said, notes=notes)
+        return planned(service, request, made=made, title=title, said=said, notes=notes, unfinished=self._unfinished)
 
 
 def compared(source: Version, request: Request, plan: Plan) -> ServiceReport:
@@ -247,19 +251,9 @@ def compared(source: Version, request: Request, plan: Plan) -> ServiceReport:
     )
 
 
-def folder_files(git: Git, commit: str, folder: str) -> dict[str, str]:
-    """The text of every file of a folder at a commit, by path in the repository. Raises InputError for anything but
-    plain files of text."""
-    snapshot = GitSnapshot(git, commit)
-    entries = snapshot.entries(folder)
-    if other := next((entry for entry in entries if entry.kind != "file"), None):
-        raise InputError.at(other.path, "", f"is no plain file but of kind {other.kind}", "Replace it by a plain file.")
-    return {entry.path: decode(snapshot.read(entry.path) or b"", entry.path) for entry in entries}
-
-
 def _as_it_is(service: Service) -> Draft:
     """What main has of the service: nothing is to be done."""
-    files = folder_files(service.main.git, service.main.base.commit, service.path.folder)
+    files = read_folder(service.main.snapshot, service.path.folder)
     return Draft(files, "", Description("", "", ()))
 
 
@@ -340,12 +334,13 @@ def planned(
     title: str = "",
     said: Sequence[str] = (),
     notes: Sequence[str] = (),
+    unfinished: Unfinished | None = None,
 ) -> Draft:
     """The service with these answers. Its plan stays if the answers are those of main, unless it is made `anew`.
 
     `made`: the plan for these answers by main, where the caller has it already. `title`: of the pull request ("": the
-    template's). `said`: sentences that the pull request and the commit begin with. Raises InputError for a template
-    that does not suit, and RefusedPlanError.
+    template's). `said`: sentences that the pull request and the commit begin with. `unfinished`: asks the cluster,
+    where the merge's effect depends on it. Raises InputError for a template that does not suit, and RefusedPlanError.
     """
     inputs, base = service.main.inputs, service.main.base
     catalog, settings, template = inputs.catalog, inputs.settings, inputs.template
@@ -369,7 +364,7 @@ def planned(
             "Make the two the same, and give the request's branch another name.",
         )
     message = "\n\n".join([title or pull.commit_message, *said])
-    return drafted(service, request, made, pull.files, title or pull.title, message, said, told)
+    return drafted(service, request, made, pull.files, title or pull.title, message, said, told, unfinished)
 
 
 def drafted(
@@ -381,19 +376,24 @@ def drafted(
     message: str,
     said: Sequence[str] = (),
     notes: Sequence[str] = (),
+    unfinished: Unfinished | None = None,
 ) -> Draft:
     """The draft of a service with these answers, this plan and these files."""
     catalog, settings = service.main.inputs.catalog, service.main.inputs.settings
     file = f"{service.path.folder}/{SERVICE_FILE}"
+    before = service.merged.plan if service.merged else None
+    same = same_pods(service.main.snapshot.read(file), files.get(file, "").encode())
+    depends = before is not None and merge_effect(before, made, same_pods=same).if_unfinished is not None
     subject = description.Subject(
         request,
         made,
-        service.merged.plan if service.merged else None,
+        before,
         not_chosen(request, catalog, settings, made),
         is_new=service.merged is None,
         asked_before=service.merged.request if service.merged else None,
         quota=accelerator_quota(made, catalog),
-        same_pods=same_pods(service.main.snapshot.read(file), files.get(file, "").encode()),
+        same_pods=same,
+        unfinished=unfinished(service.path) if depends and unfinished is not None else None,
     )
     text = description.describe(subject, description.title(title), service.branch, said)
     return Draft(files, message, text, subject, tuple(notes))

@@ -126,6 +126,10 @@ class Run:
         after._ended = {**self._ended, name: _Ended(result, value)}
         return after
 
+    def with_result(self, result: GateResult) -> Run:
+        """This run with another result of a check that has ended."""
+        return self.ended_with(result.check.name, result, self._end_of(result.check.name).value)
+
     def result(self, name: str) -> GateResult | None:
         """The result of a check. Raises UntrustedError for one that the check which asks does not name as needed."""
         return self._end_of(name).result

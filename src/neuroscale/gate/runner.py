@@ -5,7 +5,7 @@ Makes the verdict of a run from the results of its checks, in the order and the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from datetime import date
@@ -278,23 +278,93 @@ def _judge(subject: Subject, today: date) -> Verdict:
         ThreadPoolExecutor() as pool,
         ExitStack() as ending,  # before the pool, so that a run that breaks off does not wait for a server's answers
     ):
-        run = Run(subject, today, scratch, ending)
-        not_checked: list[str] = []
-        beside: list[tuple[GateCheck, Future[GateResult | None]]] = []
-
-        def ended(check: GateCheck, result: GateResult | None) -> None:
-            nonlocal run
-            run = run.ended_with(check.name, result, check.value)
-            not_checked.extend(check.not_checked(run.seen_by(check)))
-
         change = subject.change
         renders_anew = change is not None and touches_rendering(change)
-        for check in all_checks(of_change=change is not None, renders_anew=renders_anew):
-            end = begin(check, run)
-            if check.beside:
-                beside.append((check, pool.submit(end)))
-            else:
-                ended(check, end())
-        for check, future in beside:
-            ended(check, future.result())
+        checks = all_checks(of_change=change is not None, renders_anew=renders_anew)
+        run, not_checked = _ended(Run(subject, today, scratch, ending), checks, pool)
+        if change is not None and (left := _faults_of_unchanged_services(run)):
+            (scratch / "base").mkdir()
+            checks = in_order(_needed_by({name.removesuffix("-of-head") for name in left}), _made)
+            base, _ = _ended(Run(_base_of(run, change), today, scratch / "base", ending), checks, pool)
+            run = _with_faults_of_base_as_notices(run, left, base)
     return make_verdict(run, not_checked)
+
+
+def _ended(run: Run, checks: Iterable[GateCheck], pool: ThreadPoolExecutor) -> tuple[Run, list[str]]:
+    """The run after its checks, and what they did not look at, in words."""
+    not_checked: list[str] = []
+    beside: list[tuple[GateCheck, Future[GateResult | None]]] = []
+
+    def ended(check: GateCheck, result: GateResult | None) -> None:
+        nonlocal run
+        run = run.ended_with(check.name, result, check.value)
+        not_checked.extend(check.not_checked(run.seen_by(check)))
+
+    for check in checks:
+        end = begin(check, run)
+        if check.beside:
+            beside.append((check, pool.submit(end)))
+        else:
+            ended(check, end())
+    for check, future in beside:
+        ended(check, future.result())
+    return run, not_checked
+
+
+def _faults_of_unchanged_services(run: Run) -> dict[str, list[Finding]]:
+    """The errors in folders of services that the change leaves alone, by the name of the check: a change of the catalog
+    judges every service anew."""
+    folders = tuple(f"{one.path.folder}/" for one in run.given.services if one.change == "checked")
+    faults = {
+        result.check.name: [one for one in _errors(result) if f"{one.file}/".startswith(folders)]
+        for result in run.results
+    }
+    return {name: found for name, found in faults.items() if found}
+
+
+def _errors(result: GateResult) -> list[Finding]:
+    """The errors of a check that can be trusted."""
+    known = result.findings if result.check.outcome is Outcome.FINDINGS else ()
+    return [one for one in known if one.severity is Severity.ERROR]
+
+
+def _needed_by(names: set[str]) -> list[str]:
+    """These checks and all that they need, in the order of the table."""
+    while more := {needed for name in names for needed in _made(name).needs} - names:
+        names = names | more
+    return [name for name in _CHECKS if name in names]
+
+
+def _base_of(run: Run, change: Change) -> Subject:
+    """The services that the change leaves alone, as the base judges them: as a change that alters nothing."""
+    before, subject = change.before, run.subject
+    nothing = Change(change.git, change.base, change.base, change.base, {})
+    given = GateInput(before, tuple(one for one in run.given.services if one.change == "checked"))
+    return Subject(given, lambda: (), before, nothing, server=subject.server, strict=subject.strict)
+
+
+def _with_faults_of_base_as_notices(run: Run, left: Mapping[str, list[Finding]], base: Run) -> Run:
+    """The run, in which an error of a service that the change leaves alone is a notice where the base's own judgement
+    has it in the same words: one broken service on main does not refuse every change of the catalog. What the change
+    breaks, or breaks otherwise, stays an error."""
+    known = {_said(one) for result in base.results for one in _errors(result)}
+    for result in run.results:
+        excused = [one for one in left.get(result.check.name, ()) if _said(one) in known]
+        if not excused:
+            continue
+        findings = tuple(_as_notice(one) if one in excused else one for one in result.findings)
+        told = f"{plainly_counted(len(excused), 'finding')} that the base has, too"
+        changed: dict[str, object] = {"detail": "; ".join(filter(None, (result.check.detail, told)))}
+        if not any(one.severity is Severity.ERROR for one in findings):
+            changed["outcome"] = Outcome.PASSED
+        run = run.with_result(GateResult(result.check.model_copy(update=changed), findings))
+    return run
+
+
+def _said(finding: Finding) -> tuple[str, str, int | None, str, str]:
+    return finding.rule, finding.file, finding.line, finding.subject, finding.message
+
+
+def _as_notice(finding: Finding) -> Finding:
+    told = f"the base has this already, and the change leaves the service alone: {finding.message}"
+    return finding.model_copy(update={"severity": Severity.NOTICE, "message": told})

@@ -154,6 +154,7 @@ class ServiceReport(Frozen):
 
     `answers`: what the change asks for otherwise. `same_pods`: whether its pods stay as they are (None: not known).
     `quota`: the most accelerators of the plan's resource that the team's quota in Git holds (None: not known).
+    `unfinished`: whether pods of an earlier version serve, since the newest does not run yet (None: not known).
     """
 
     environment: str
@@ -164,6 +165,7 @@ class ServiceReport(Frozen):
     answers: tuple[ChangedAnswer, ...] = ()
     same_pods: bool | None = None
     quota: int | None = None
+    unfinished: bool | None = None
 
 
 class Verdict(Frozen):

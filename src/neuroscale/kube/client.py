@@ -87,7 +87,8 @@ class Cluster:
     """An API server. May be used by several threads; `close` ends its connections.
 
     `kubeconfig` and `context` (None: the usual ones) lead other programs to the same server as the same user.
-    `own_options`: the options by which this project's commands ask it, if they are not these.
+    `own_options` and `kubectl_options`: the options by which this project's commands and kubectl ask it where a report
+    is read, if they are not these.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Cluster:
         self.kubeconfig = kubeconfig
         self.context = context
         self.own_options: tuple[str, ...] | None = None
+        self.kubectl_options: tuple[str, ...] | None = None
         self._client = client
         self._kinds: dict[str, dict[str, Kind]] = {}
         self._lock = threading.Lock()

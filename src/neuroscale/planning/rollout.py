@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -66,6 +66,9 @@ class MergeEffect:
     `kind`: `nothing`; `scale` (pods start or end, and the others go on); `surge`; `fewer` (an old pod ends before a new
     one starts, and others answer); `gap` (nothing answers meanwhile); `move` (the same, and the service gets another
     namespace). `replicas`: before and after.
+
+    `is_freed`: the merge lets a rollout go on that waited, and so ends pods that serve, although it changes no pod.
+    `if_unfinished`: that effect, where files alone are known, and the newest version may not run yet.
     """
 
     kind: Literal["nothing", "scale", "surge", "fewer", "gap", "move"]
@@ -76,12 +79,18 @@ class MergeEffect:
     more_for_good: int = 0
     is_other_kind: bool = False  # the service holds accelerators of another kind until now
     fewer: int = 0  # replicas that answer less meanwhile
+    most: int = 0  # the most replicas that run from then on, where that is fewer than until now
+    is_freed: bool = False
+    if_unfinished: MergeEffect | None = None
 
 
-def merge_effect(before: Plan, after: Plan, *, same_pods: bool | None = None) -> MergeEffect:
+def merge_effect(
+    before: Plan, after: Plan, *, same_pods: bool | None = None, unfinished: bool | None = None
+) -> MergeEffect:
     """What a merge of the plan `after` does to a service that runs by the plan `before`. `same_pods`: whether both
     render the same pod template; without it, the plans decide, and another version of the template counts as other
-    pods."""
+    pods. `unfinished`: whether pods of an earlier version serve, since the newest version does not run yet (None: that
+    is not known)."""
     old, new = before.replicas.min, after.replicas.min
     held, each = before.accelerator_count, after.accelerator_count
     is_other_kind = before.accelerator != after.accelerator
@@ -94,7 +103,12 @@ def merge_effect(before: Plan, after: Plan, *, same_pods: bool | None = None) ->
         added = max(0, new - old) * each
         kind: Literal["nothing", "scale"] = "nothing" if new == old else "scale"
         minutes = _minutes(1, after.startup) if new > old else 0
-        return MergeEffect(kind, (old, new), minutes, more=added, more_for_good=added)
+        most = after.replicas.max if after.replicas.max < before.replicas.max else 0
+        effect = MergeEffect(kind, (old, new), minutes, more=added, more_for_good=added, most=most)
+        freed = _freed(before, after)
+        if freed is None or unfinished is False:
+            return effect
+        return freed if unfinished else replace(effect, if_unfinished=freed)
     surge, fewer = strategy(after)
     # One pod at a time, so the most is held beside the last of the larger pods.
     most = new * each if is_other_kind else new * max(held, each) + surge * min(held, each) - old * held
@@ -111,6 +125,21 @@ def merge_effect(before: Plan, after: Plan, *, same_pods: bool | None = None) ->
         more_for_good=max(0, for_good),
         is_other_kind=is_other_kind,
         fewer=fewer,
+    )
+
+
+def _freed(before: Plan, after: Plan) -> MergeEffect | None:
+    """What a change of the rollout alone does while its newest version does not run yet; None if it ends no pod.
+
+    A Deployment ends pods of earlier versions as far as `maxUnavailable` allows, also those that serve while a new pod
+    waits (Kubernetes, deployment/rolling.go, `reconcileOldReplicaSets`). A strategy that allows more so lets a rollout
+    go on that waited."""
+    new, fewer = after.replicas.min, strategy(after)[1]
+    if fewer <= strategy(before)[1]:
+        return None
+    minutes = after.rollout.minutes if after.rollout else _minutes(new, after.startup)
+    return MergeEffect(
+        "gap" if fewer >= new else "fewer", (before.replicas.min, new), minutes, fewer=fewer, is_freed=True
     )
 
 

@@ -242,7 +242,7 @@ class ServicePages:
         changes = FieldChanges(values, (), reason, "")
 
         def change(desk: Desk) -> Change:
-            evidence = self._surroundings.evidence(desk.publisher.forge, reason)
+            evidence = self._surroundings.evidence(desk.publisher.forge, reason, to)
             return Promoted(self._named(path), to, changes, evidence)
 
         return self._begin(request, f"Promote {path.name} to {to}", f"/services/{path.name}/promote", change)

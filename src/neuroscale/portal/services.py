@@ -91,8 +91,8 @@ class Surroundings(Protocol):
     def retiring(self, reason: str) -> Said:
         """Makes the sentences that the pull request of a removal begins with."""
 
-    def evidence(self, forge: Forge, reason: str) -> Evidence:
-        """Makes the sentences that say why a service may be promoted."""
+    def evidence(self, forge: Forge, reason: str, to: str) -> Evidence:
+        """Makes the sentences that say why a service may be promoted to the environment `to`."""
 
 
 @dataclass(frozen=True)

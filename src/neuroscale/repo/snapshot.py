@@ -216,6 +216,15 @@ def read_file(snapshot: Snapshot, path: str, load: Callable[[str, str], T]) -> T
     return None if snapshot.read(path) is None else load(read_text(snapshot, path, LARGEST_OF_SERVICE), path)
 
 
+def read_folder(snapshot: Snapshot, folder: str) -> dict[str, str]:
+    """The text of every file of a folder, by path in the repository. Raises InputError for anything but plain files of
+    text."""
+    entries = snapshot.entries(folder)
+    if other := next((entry for entry in entries if entry.kind != "file"), None):
+        raise InputError.at(other.path, "", f"is no plain file but of kind {other.kind}", "Replace it by a plain file.")
+    return {entry.path: decode(snapshot.read(entry.path) or b"", entry.path) for entry in entries}
+
+
 class Texts:
     """The texts of one folder, at most `most` bytes of them together."""
 

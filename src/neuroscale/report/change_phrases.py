@@ -9,7 +9,7 @@ from neuroscale.core.printable import markdown_code as code
 from neuroscale.gate.verdict import ServiceReport
 from neuroscale.planning.explain import MEMORY_SENTENCE
 from neuroscale.planning.plan import Plan
-from neuroscale.planning.rollout import merge_effect, move
+from neuroscale.planning.rollout import MergeEffect, merge_effect, move
 from neuroscale.report.phrases import Escape, accelerators, price, speed, unpriced
 from neuroscale.request.service_request import ChangedAnswer
 
@@ -27,6 +27,9 @@ LABELS = {
     "availability": "Availability",
 }
 """The form's questions, by field."""
+
+
+_ENDS = "pods that serve end so that it can start"
 
 
 def answers(changed: Iterable[ChangedAnswer], name: Escape) -> list[str]:
@@ -55,9 +58,20 @@ def of_change(service: ServiceReport) -> list[str]:
     asked = answers(service.answers, _short)
     lines = [f"**Asked for** {'; '.join(asked) or 'the same as before'}"]
     if plan.verdict != "refused":
-        effect = rollout(before, plan, code, same_pods=service.same_pods, quota=service.quota)
-        lines.append(f"**The merge** {effect}")
+        lines.append(f"**The merge** {rollout_of(service, plan, code)}")
     return lines
+
+
+def rollout_of(service: ServiceReport, plan: Plan, name: Escape = str) -> str:
+    """What the merge of a service's plan does to the running service, by all that the report knows."""
+    return rollout(
+        service.plan_before,
+        plan,
+        name,
+        same_pods=service.same_pods,
+        quota=service.quota,
+        unfinished=service.unfinished,
+    )
 
 
 def _short(text: str) -> str:
@@ -89,15 +103,21 @@ def reasons(plan: Plan) -> list[str]:
 
 
 def rollout(
-    before: Plan | None, after: Plan, name: Escape = str, *, same_pods: bool | None = None, quota: int | None = None
+    before: Plan | None,
+    after: Plan,
+    name: Escape = str,
+    *,
+    same_pods: bool | None = None,
+    quota: int | None = None,
+    unfinished: bool | None = None,
 ) -> str:
     """What the merge of a plan does to the running service, in one line. `before`: the plan by which it runs (None: it
-    does not run yet). `same_pods`: see `merge_effect`. `quota`: the most accelerators of the plan's resource that the
-    team's quota in Git holds, where that is known."""
+    does not run yet). `same_pods`, `unfinished`: see `merge_effect`. `quota`: the most accelerators of the plan's
+    resource that the team's quota in Git holds, where that is known."""
     if before is None:
         needs = _needed(after, after.replicas.min * after.accelerator_count, name)
         return f"The service is new: it starts with {counted(after.replicas.min, 'replica')} and {needs}."
-    effect = merge_effect(before, after, same_pods=same_pods)
+    effect = merge_effect(before, after, same_pods=same_pods, unfinished=unfinished)
     old, new = effect.replicas
     about = f"about {effect.minutes:,} min"
     needs = _needed(after, effect.more, name, more=not effect.is_other_kind and effect.kind != "move")
@@ -110,11 +130,18 @@ def rollout(
         needs += f" {where} the {accelerators(before, name)} that each replica holds now"
     elif effect.more_for_good and effect.more > effect.more_for_good:
         needs += f" at once, and {effect.more_for_good:,} of them from then on"
-    if effect.kind == "nothing":
-        return "Nothing: the running pods stay as they are."
-    if effect.kind == "scale":
-        told = f"No restart: {new:,} in place of {counted(old, 'replica')}"
-        return f"{told}. That {needs} within {about}.{holds}" if new > old else f"{told}."
+    if effect.is_freed:
+        freed = _freed(effect)
+        return f"{freed[0].upper()}{freed[1:]}: the newest version does not run yet, and {_ENDS}."
+    if effect.kind in ("nothing", "scale"):
+        waiting = effect.if_unfinished
+        told = "Nothing while the newest version runs." if waiting else "Nothing: the running pods stay as they are."
+        if effect.kind == "scale":
+            told = f"No restart: {new:,} in place of {counted(old, 'replica')}."
+            told += f" That {needs} within {about}.{holds}" if new > old else ""
+        elif effect.most:
+            told = f"No restart: at most {counted(effect.most, 'replica')} from then on; pods beyond that end."
+        return f"{told} While the newest version waits or loads, {_ENDS}: {_freed(waiting)}." if waiting else told
     if effect.kind == "surge":
         told = needs if effect.more_for_good or effect.is_other_kind else f"{needs} for {about}"
         return f"No gap: each old pod answers until a new one is ready ({about}). The rollout {told}.{holds}"
@@ -128,6 +155,14 @@ def rollout(
         instead = "The old version goes on answering until then with an override of rollout with surge."
         return f"{lead} The new one {needs}: nothing answers {free}. {instead}{holds}"
     return f"{lead} No more accelerators are needed." if device else lead
+
+
+def _freed(effect: MergeEffect) -> str:
+    """How long nothing or less answers, where a change of the rollout alone lets the newest version start."""
+    about = f"about {effect.minutes:,} min"
+    if effect.kind == "gap":
+        return f"a gap of {about}"
+    return f"{effect.fewer:,} of {effect.replicas[1]:,} replicas does not answer for {about}, in turn"
 
 
 def later_changes(plan: Plan, name: Escape = str) -> str:

@@ -45,7 +45,7 @@ def merge(service: ServiceReport) -> str:
     """What the merge does to the running service."""
     if service.plan is None:
         return "The service ends: Argo CD deletes it, and its callers get errors."
-    return change_phrases.rollout(service.plan_before, service.plan, same_pods=service.same_pods, quota=service.quota)
+    return change_phrases.rollout_of(service, service.plan)
 
 
 def print_change(service: ServiceReport, console: Console, titles: tuple[str, str] = ("now", "then")) -> None:

@@ -188,12 +188,11 @@ def _print_services(verdict: Verdict, console: Console) -> None:
 def _print_service(service: ServiceReport, console: Console) -> None:
     line(console, _service_title(service), 2)
     if (plan := service.plan) is not None:
-        if (before := service.plan_before) is not None and change_phrases.is_change(service):
+        if change_phrases.is_change(service):
             asked = change_phrases.answers(service.answers, terminal)
             field(console, "Asked for", "; ".join(asked) or "the same as before")
             if plan.verdict != "refused":
-                told = change_phrases.rollout(before, plan, terminal, same_pods=service.same_pods, quota=service.quota)
-                field(console, "The merge", told)
+                field(console, "The merge", change_phrases.rollout_of(service, plan, terminal))
         print_placement(plan, console)
         if changed := phrases.differences(service, terminal):
             field(console, "Changed", "; ".join(changed))

@@ -124,7 +124,9 @@ def _rollout(upgrade: Upgrade) -> str:
     effect = merge_effect(upgrade.before, upgrade.after, same_pods=upgrade.same_pods)
     more = f"{effect.more:,} more {upgrade.after.accelerator} for" if effect.more else "within"
     return {
-        "nothing": "nothing restarts",
+        "nothing": f"nothing restarts; a gap of {freed.minutes:,} min while the newest version does not run"
+        if (freed := effect.if_unfinished)
+        else "nothing restarts",
         "move": f"a gap of {effect.minutes:,} min, and another address",
         "scale": f"{effect.replicas[0]:,} -> {effect.replicas[1]:,} replicas",
         "surge": f"no gap, {more} {effect.minutes:,} min",

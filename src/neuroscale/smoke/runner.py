@@ -44,8 +44,9 @@ class Spec:
     # "" for the default ones.
     kubeconfig: str = ""
     context: str = ""
-    # The options by which this project's commands ask the cluster, if they are not these.
+    # The options by which this project's commands and kubectl ask it where the report is read, if not by these.
     own_options: tuple[str, ...] | None = None
+    kubectl_options: tuple[str, ...] | None = None
     fetch: str = "git fetch"  # the command that fetches what Argo CD reads
     sources: tuple[str, ...] = ("origin",)  # the remotes, or addresses, that have what Argo CD reads
     since: str = ""  # when the first run began, in UTC: no server may have ended after that
@@ -61,7 +62,8 @@ class Spec:
     def lines(self) -> CommandLines:
         """The beginnings of command lines that ask the same cluster."""
         named = {"--kubeconfig": self.kubeconfig, "--context": self.context}
-        return lines_with([f"{name}={value}" for name, value in named.items() if value], self.own_options)
+        options = tuple(f"{name}={value}" for name, value in named.items() if value)
+        return lines_with(options if self.kubectl_options is None else self.kubectl_options, self.own_options)
 
     def write(self, path: Path) -> None:
         """Write it for the process to read."""
@@ -71,12 +73,12 @@ class Spec:
 def read_spec() -> Spec:
     """The spec in the file that the environment names. Raises KeyError if the variable is not set."""
     record = json.loads(Path(os.environ[VARIABLE]).read_text(encoding="utf-8"))
-    own = record["own_options"]
+    options = {name: record[name] for name in ("own_options", "kubectl_options")}
     return Spec(
         **{
             **record,
             "services": tuple(record["services"]),
-            "own_options": own if own is None else tuple(own),
+            **{name: found if found is None else tuple(found) for name, found in options.items()},
             "connect_to": tuple(record["connect_to"]),
             "sources": tuple(record["sources"]),
         }

@@ -18,7 +18,7 @@ from neuroscale.core.printable import markdown as prose
 from neuroscale.core.printable import markdown_cell as cell
 from neuroscale.core.printable import markdown_code as code
 from neuroscale.forge.after_merge.evidence import Evidence, Outcome, ServiceEvidence
-from neuroscale.forge.interface import SOME_APP, Account, Comment
+from neuroscale.forge.interface import SOME_APP, Account, Comment, PullRequest
 from neuroscale.forge.revert import Merge, Reverted
 from neuroscale.smoke.results import Result
 
@@ -88,6 +88,7 @@ def _read(text: str) -> Record | None:
 
 _LONGEST = 50_000  # characters; forges take 65,536
 _ROWS = 60
+_COMMANDS = " Commands without an option for a cluster ask that of your own current context."
 _SYMBOLS: dict[Outcome, str] = {
     "passed": "✅",
     "failed": "❌",
@@ -113,15 +114,16 @@ _WORST: tuple[Outcome, ...] = ("failed", "environment", "untrusted", "waiting", 
 
 @dataclass(frozen=True)
 class Told:
-    """The results of one merge. `others` are services that failed too and that this merge did not touch; `shared` are
-    checks of the whole environment that failed or could not decide. `curl`: a command that asks the service, by
-    `ENVIRONMENT/SERVICE`."""
+    """The results of one merge. `others` are services that failed too, and that neither this merge nor another one of
+    late broke; `own` are those that another merge broke, with its pull request. `shared` are checks of the whole
+    environment that failed or could not decide. `curl`: a command that asks the service. By `ENVIRONMENT/SERVICE`."""
 
     services: tuple[ServiceEvidence, ...]
     others: tuple[ServiceEvidence, ...]
     shared: tuple[Result, ...]
     run_page: str
     curl: dict[str, str]
+    own: Mapping[str, PullRequest] = field(default_factory=dict)
 
 
 def _worst(told: Told) -> Outcome:
@@ -141,7 +143,8 @@ def comment(told: Told, reverted: Reverted | None, notes: Sequence[str]) -> str:
         parts.append(_revert_line(reverted))
     parts += [f"- {prose(note)}" for note in notes]
     parts += _about(told)
-    parts.append(f"[The run]({told.run_page}) keeps the reports.")
+    asks = _COMMANDS if any(one.failed for one in told.services) else ""
+    parts.append(f"[The run]({told.run_page}) keeps the reports.{asks}")
     return _bounded(parts)
 
 
@@ -175,8 +178,11 @@ def evidence(merge: Merge, told: Told, restored: Sequence[str], removed: Sequenc
             f"**Look at the cluster first**: {counted(len(told.others), 'service')} that this merge did not touch "
             f"{'fails' if len(told.others) == 1 else 'fail'} as well: {named}."
         )
+    if told.own:
+        rows = [f"{code(name, 120)} since {_link(pull.title, pull.url)}" for name, pull in list(told.own.items())[:10]]
+        parts.append(f"Other merges broke other services: {', '.join(rows)}.")
     parts += _about(told, only_failed=True)
-    parts.append(f"[The run]({told.run_page}) that opened this keeps the reports.")
+    parts.append(f"[The run]({told.run_page}) that opened this keeps the reports.{_COMMANDS}")
     return _bounded(parts)
 
 

@@ -78,7 +78,7 @@ class AfterMerge:
         for number, merge in sorted(merges.items()):
             mine = [row.service for row in rows if row.merge is not None and row.merge.pull.number == number]
             try:
-                lines += self._settle(merge, mine, found)
+                lines += self._settle(merge, mine, found, rows)
             except ForgeError as error:
                 # The other merges still get their comments; the next run completes this one.
                 failures.append(f"Pull request {number}: {error}")
@@ -119,7 +119,9 @@ class AfterMerge:
             self._merges[change.commit] = self._reverter.merge_of(change)
         return self._merges[change.commit]
 
-    def _settle(self, merge: Merge, services: list[ServiceEvidence], found: Sequence[Evidence]) -> list[str]:
+    def _settle(
+        self, merge: Merge, services: list[ServiceEvidence], found: Sequence[Evidence], rows: Sequence[_Row]
+    ) -> list[str]:
         """Comment on one merge, once for each result, and revert its services that fail and never passed."""
         pull = merge.pull
         told_before = self._record_of(merge)
@@ -135,11 +137,12 @@ class AfterMerge:
         ]
         if all(told_before.passed(one.name) for one in news):
             return lines
-        names = {one.name for one in services}
-        every = [one for environment in found for one in environment.services]
+        beside = [row for row in rows if row.service.outcome == "failed" and row.service not in services]
+        own = {row.service.name: row.merge.pull for row in beside if row.merge and self._broke(row.merge, row.service)}
         told = comments.Told(
             services=tuple(news),
-            others=tuple(one for one in every if one.outcome == "failed" and one.name not in names),
+            others=tuple(row.service for row in beside if row.service.name not in own),
+            own=own,
             shared=tuple(
                 check
                 for environment in found
@@ -159,6 +162,10 @@ class AfterMerge:
         run = Run(self._run.number, self._run.attempt, pull.head_sha)
         published = write_comment(self._forge, pull.number, text, run, MARKER)
         return [*lines, f"The comment on pull request {pull.number}: {published}."]
+
+    def _broke(self, merge: Merge, service: ServiceEvidence) -> bool:
+        """Whether a service has not passed since its own merge, which is then the cause of its failure."""
+        return not self._record_of(merge).passed(service.name)
 
     def _revert(self, merge: Merge, blamed: list[ServiceEvidence], told: comments.Told, number: int) -> Reverted:
         """`number`: the revert that an earlier run told of (0: none)."""

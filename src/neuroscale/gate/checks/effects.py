@@ -252,7 +252,8 @@ class _Work:
             return
         if asked.own and asked.locked is not None:
             return  # the drift check reports it
-        severity = Severity.NOTICE if asked.own and after.refused else Severity.ERROR
+        as_before = self.before is not None and before.plan is None and before.why == after.why
+        severity = Severity.NOTICE if asked.own and (after.refused or as_before) else Severity.ERROR
         told = f"could be rendered before the change, and not after it: {after.why}"
         if before.plan is None:
             told = f"cannot be rendered: {after.why}"
