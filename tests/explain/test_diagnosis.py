@@ -387,3 +387,36 @@ def test_the_longest_context_of_the_model_is_read_as_a_whole_number() -> None:
     )
     diagnosis = diagnose(read_lines(line), load_causes())
     assert diagnosis.captured == {"length": "9000000", "longest": "2048"}
+
+
+TRUST = "requires you to execute the configuration file in that repo; set the option `trust_remote_code=True` OOMKilled"
+
+
+@pytest.mark.parametrize(
+    "quoting",
+    [
+        "INFO 01-20 16:32:02 [logger.py:39] Received request chatcmpl-1: prompt: '{}', params: SamplingParams(n=1)",
+        "INFO 01-20 16:32:02 [logger.py:39] Received request chatcmpl-1: params: '{}'",
+        "(APIServer pid=1) DEBUG 01-20 16:32:02 [logger.py:39] Request chatcmpl-1 details: prompt: '{}'",
+        "INFO 01-20 16:32:02 [logger.py:99] Generated response chatcmpl-1 (streaming complete): output: '{}'",
+        "INFO 01-20 16:32:02 [async_llm.py:1] Added request {}.",
+        "Received request {}: prompt: 'x'",
+        "ERROR 01-20 16:32:02 [serving_engine.py:1] Error with model error=ErrorInfo(message='{}')",
+    ],
+)
+def test_what_a_client_sent_is_no_evidence(quoting: str) -> None:
+    line = quoting.format(TRUST)
+    assert found(line) == "unknown"
+    assert found(f"{line}\nZorgError: the flux is inverted") == "unknown"
+    assert "trust_remote_code" not in read_lines(line)[0].text
+    assert found(f"{line}\n{OOM}") in ("cuda_oom", "cuda_oom_run_time")
+
+
+def test_the_address_that_a_client_asked_for_is_no_evidence() -> None:
+    asked = 'INFO:     10.0.0.1:38700 - "GET /OOMKilled?x=trust-remote-code%20Error HTTP/1.1" 404 Not Found'
+    assert found(asked) == "unknown"
+    assert read_lines(asked)[0].text.endswith('"GET *** HTTP/1.1" 404 Not Found')
+    assert found('INFO:     10.0.0.1:38700 - "GET /health HTTP/1.1" 200 OK') == "healthy"
+    assert (
+        "/v1/chat/completions" in read_lines('INFO: 10.0.0.1:1 - "POST /v1/chat/completions HTTP/1.1" 200 OK')[0].text
+    )

@@ -60,7 +60,7 @@ def explain_service(
         planned = planned_service(ServicePath(found.environment, found.name), opened)
         asked = _question(pod, given, planned)
         asks = _asks(planned, opened) if planned else lambda _: True
-        explained = explain_lines(lines, asked, opened.catalog, _named(found), asks)
+        explained = explain_lines(lines, asked, opened.catalog, _named(found), asks, FolderSnapshot(opened.root))
         explained = replace(explained, local=_is_local(found.environment, opened))
         if explained.diagnosis.verdict == "healthy" and condition(pod, "Ready").get("status") != "True":
             explained = replace(explained, unready=_unready(pod, events))
@@ -85,9 +85,8 @@ def explain_log_of(
     if planned is None:
         fix = "Name the model and the accelerator instead: --model, --accelerator."
         raise InputError.at(path.folder, "", "has no request and plan that can be read", fix)
-    explained = explain_lines(
-        lines, _question({}, given, planned), opened.catalog, planned.name, _asks(planned, opened)
-    )
+    asked, snapshot = _question({}, given, planned), FolderSnapshot(opened.root)
+    explained = explain_lines(lines, asked, opened.catalog, planned.name, _asks(planned, opened), snapshot)
     return replace(explained, local=_is_local(path.environment, opened))
 
 

@@ -40,6 +40,11 @@ _NOTE = re.compile(
     r"\[?(?P<letter>[IW])\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} |\S{1,120}:\d{1,8}:\d{1,8} \[\d{1,3}\] NCCL (?P<nccl>INFO)\b"
 )
 """A note or a warning of PyTorch's or NCCL's own."""
+_QUOTES = re.compile(
+    r"((?:Received|Added|Aborted) request|Generated response|Error with model) (?=\S)|(Request) (?=\S{1,200} details: )"
+)
+"""A line that goes on with what a client sent, or with what it was answered."""
+_ASKED = re.compile(r'(- "[A-Z]{3,8} )(?!/(?:health|ping|metrics|version|v1[a-z_/]{0,60}) )\S{1,4000}(?= HTTP/)')
 _CUT = re.compile(r"(?:Error|Exception): .{40}")
 _GOES_ON = re.compile(r"(?!frame #|terminate called|what\(\): )[a-z\d(]")
 _NAMED = r"(?:api[_-]?k(?:ey\w{0,8}|\w{1,3})?|access[_-]?key|token|passw(?:or)?d|secret)(?![a-z])"
@@ -159,4 +164,8 @@ def _line(number: int, raw: str, process: str) -> LogLine:
             break
     if not level and (match := _NOTE.match(text)):
         level = "WARNING" if match["letter"] == "W" else "INFO"
+    if quoted := _QUOTES.match(text):
+        text = f"{quoted[1] or quoted[2]} ***"
+    elif " HTTP/" in text:
+        text = _ASKED.sub(r"\1***", text)
     return LogLine(number, process, masked(text), level)
