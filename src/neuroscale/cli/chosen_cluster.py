@@ -212,9 +212,11 @@ def open_cluster(where: Where) -> Cluster:
 @dataclass(frozen=True)
 class OpenService:
     """A service with the open cluster that has it. `statuses`: of all services that its name may mean. `asked_in`: the
-    environment that was named, else the only one in which this checkout holds the service ("": neither)."""
+    environment that was named, else the only one in which this checkout holds the service ("": neither). `clone`: where
+    its files are read."""
 
     cluster: Cluster
+    clone: Clone
     service: Service
     statuses: tuple[ServiceStatus, ...]
     asked_in: str
@@ -230,7 +232,7 @@ def opened_service(service: str, environment: str, where: Where, opened: Reposit
     clone = clone_for(where, opened.root, opened.settings.repository.default_branch)
     with contextlib.closing(clone), open_cluster(where) as cluster:
         statuses = tuple(Reader(cluster, clone, opened.settings).ask(question).services)
-        yield OpenService(cluster, one_service(statuses, question.name), statuses, asked_in)
+        yield OpenService(cluster, clone, one_service(statuses, question.name), statuses, asked_in)
 
 
 def configured(

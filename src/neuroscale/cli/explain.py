@@ -82,7 +82,7 @@ def _judged(question: Question) -> Question:
 def explain(
     service: Annotated[
         str,
-        typer.Argument(help="A service: its name, or ENVIRONMENT/SERVICE. With --log, its plan in this clone is read."),
+        typer.Argument(help="A service: its name, or ENVIRONMENT/SERVICE. With --log, its plan alone is read."),
     ] = "",
     log: Annotated[
         Path | None, typer.Option("--log", help="The server's log, of a start or a crash; - reads standard input.")
@@ -141,11 +141,11 @@ def explain(
         if not 0 <= seconds <= _LONGEST_READING or 0 < seconds < 1:
             fix = f"Write 1 to {_LONGEST_READING}, or 0."
             raise InputError.at("the command line", "--seconds", f"{seconds:g} is not a time to read counters", fix)
+        where = Where(context, kubeconfig, state)
         if log is not None:
-            explained = explain_log_of(service, environment, _read(log), given, opened)
+            explained = explain_log_of(service, environment, _read(log), given, where, opened)
         else:
             seconds = 0 if record else seconds  # a start has no counters
-            where = Where(context, kubeconfig, state)
             explained = explain_service(service, environment, where, given, opened, seconds)
     if not record:
         return show(explained, as_json=as_json)
