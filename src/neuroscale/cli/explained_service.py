@@ -115,6 +115,8 @@ def told_of(service: str, where: Where, opened: Repository) -> tuple[str, str]:
     if cause is None and not explained.unready:
         return "", ""
     told = f"{cause.title} ({cause.name})" if cause else f"The server started, and {explained.unready}"
+    if doubt := explained.diagnosis.doubt:
+        told = f"{told}, not sure: {doubt}"
     if cause is not None and cause.name == "probe_kill":  # its numbers say which probe, and why
         told = f"{told}: {one_line(explained.diagnosis.sentence, _LONGEST_NEXT)}"
     if explained.next is None:

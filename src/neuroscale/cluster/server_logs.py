@@ -43,11 +43,12 @@ def seen_cause(cluster: Cluster, namespace: str, pods: Sequence[Object], events:
         return ""
     found = diagnose(lines, load_causes())
     if found.verdict == "not_judged":
-        return found.sentence
+        return f"Its log was not judged: {found.sentence}"
     shown = next((one.text for one in found.evidence if one.line or one.text.startswith(_ENDING_EVENTS)), "")
     if found.cause is None or not shown:  # what its container's state says is told already
         return ""
-    return f"{found.cause.title} ({found.cause.name}): {one_line(shown, _SHOWN)}"
+    name = f"{found.cause.name}, not sure" if found.doubt else found.cause.name
+    return f"{found.cause.title} ({name}): {one_line(shown, _SHOWN)}"
 
 
 def server_lines(

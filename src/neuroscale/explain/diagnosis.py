@@ -14,6 +14,7 @@ from neuroscale.explain.log_text import LogLine
 SECONDS = 3.0  # of processor time; 2 MiB of a real server take a tenth of it
 _MOST_ALSO, _MOST_EVIDENCE = 4, 6
 _MOST_WARNINGS = 3  # of one kind
+_WEAK = -2  # the weight of a line that says where, and not what, or what follows from many causes
 
 _NOTES = ("INFO", "WARNING")
 _STARTED = re.compile(
@@ -27,10 +28,15 @@ _NEVER = re.compile(
 )
 """Lines that say only that something failed before: never a cause."""
 _MATTERS = re.compile(
-    r"^(?:[\w.]{1,80}(?:Error|Exception|Exit|Interrupt)\b|(?:FATAL|fatal|Fatal)\b|Error:|error:)|: error: "
+    r"^(?:[\w.]{1,80}(?:Error|Exception|Exit|Interrupt)(?:_\w{1,60})?\b|(?:FATAL|fatal|Fatal)\b|Error:|error:)"
+    r"|: error: "
 )
 _MUST_NOT = ("without", "not_around", "before")
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\ufffd]")
+_COUNTED = re.compile(r"\b\d{1,4} validation errors? for \w")
+"""The header of a Pydantic error, whose sentence stands in a line below it, as `_SAID` finds it."""
+_SAID = re.compile(r"^(?:Value error|Assertion failed), |\[type=\w{1,60}, ")
+_SAID_WITHIN = 4  # lines
 _ENDS = re.compile(r"(?i)\b(?:failed|fatal|cannot|unable to|killed|segmentation fault|core dumped|terminated)\b")
 
 
@@ -46,7 +52,8 @@ class Evidence:
 class Diagnosis:
     """What a log says. `verdict`: `cause` (it is known), `healthy` (it started, and no cause was seen), `unknown`
     (neither) or `not_judged` (the search took too long, so that nothing is known). `captured`: what the line said, by
-    the cause's own names; `also`: other causes that were seen, each with its first line."""
+    the cause's own names; `also`: other causes that were seen, each with its first line. `doubt`: why the cause
+    is not sure, as a clause ("": it is sure); `against`: the line that speaks against it."""
 
     verdict: str
     cause: Cause | None
@@ -55,6 +62,8 @@ class Diagnosis:
     captured: Mapping[str, str] = field(default_factory=dict)
     next: tuple[Change, ...] = ()
     also: tuple[tuple[Cause, Evidence], ...] = ()
+    doubt: str = ""
+    against: Evidence | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +87,7 @@ def diagnose(lines: Sequence[LogLine], causes: Sequence[Cause], seconds: float |
     try:
         return _diagnosed(LineIndex(lines, seconds), causes)
     except OverBudgetError:
-        told = f"The log was not judged: it takes more than {seconds:g} s of processor time. Read its last lines."
+        told = f"The search for its cause takes more than {seconds:g} s of processor time. Read its last lines."
         return Diagnosis("not_judged", None, told, ())
 
 
@@ -107,18 +116,42 @@ def _diagnosed(index: LineIndex, causes: Sequence[Cause]) -> Diagnosis:
             also.setdefault(match.cause.name, (match.cause, _evidence(lines[match.at])))
     same = [match.at for match in ending if match.cause.name == first.cause.name and match.at != first.at]
     shown = [first.at, *sorted(set(same))[: _MOST_EVIDENCE - 1]]
-    texts: dict[str, int] = {}
-    for at in shown:
-        texts.setdefault(lines[at].text, at)
+    against = _against(index, first, ending, started)
+    doubt = "an error before it is not explained by it" if against else ""
+    if first.level in _NOTES:
+        doubt = "only a note tells it"
+    elif not doubt and first.matcher.weight <= _WEAK:
+        doubt = "its line can follow from another cause, too"
     return Diagnosis(
         "cause",
         first.cause,
         _sentence(first),
-        tuple(_evidence(lines[at]) for at in texts.values()),
+        _shown(index, shown),
         first.captured,
         (*first.matcher.next, *first.cause.next),
         tuple(also.values())[:_MOST_ALSO],
+        doubt,
+        against,
     )
+
+
+def _against(index: LineIndex, first: _Match, ending: Sequence[_Match], started: int) -> Evidence | None:
+    """The first error before the cause's line, in the same run, that is no line of this cause."""
+    own = {match.at for match in ending if match.cause is first.cause} | {*index.matching(_COUNTED)}
+    found = next((at for at in _errors(index, started + 1) if at < first.at and at not in own), None)
+    return None if found is None else _evidence(index.lines[found])
+
+
+def _shown(index: LineIndex, places: Sequence[int]) -> tuple[Evidence, ...]:
+    """The lines as evidence, each text once; for the header of a Pydantic error, the sentence below it."""
+    texts: dict[str, Evidence] = {}
+    for at in places:
+        line = index.lines[at]
+        if _COUNTED.search(line.text):
+            below = (one for one in index.lines[at + 1 : at + 1 + _SAID_WITHIN] if one.process == line.process)
+            line = next((one for one in below if _SAID.search(one.text)), line)
+        texts.setdefault(line.text, _evidence(line))
+    return tuple(texts.values())
 
 
 def _sentence(match: _Match) -> str:
@@ -194,23 +227,22 @@ def _is_no_text(lines: Sequence[LogLine]) -> bool:
     return bool(text) and 10 * len(_NO_TEXT.findall(text)) > len(text)
 
 
-def _errors(index: LineIndex, first: int = 0) -> dict[str, LogLine]:
+def _errors(index: LineIndex, first: int = 0) -> list[int]:
     """The lines that name an error, from an index on, each text once."""
     named = {*index.matching(_MATTERS), *(at for at, line in enumerate(index.lines) if line.level == "CRITICAL")}
     return _without_never(index, sorted(at for at in named if at >= first))
 
 
-def _without_never(index: LineIndex, places: Sequence[int]) -> dict[str, LogLine]:
-    found: dict[str, LogLine] = {}
+def _without_never(index: LineIndex, places: Sequence[int]) -> list[int]:
+    found: dict[str, int] = {}
     never = set(index.matching(_NEVER))
     for at in places:
         if at not in never:
-            found.setdefault(index.lines[at].text, index.lines[at])
-    return found
+            found.setdefault(index.lines[at].text, at)
+    return list(found.values())
 
 
 def _lines_that_matter(index: LineIndex) -> tuple[Evidence, ...]:
     """The first lines that name an error, or else the last lines."""
     found = _errors(index) or _without_never(index, index.matching(_ENDS))
-    chosen = list(found.values())[:_MOST_EVIDENCE] or list(index.lines[-3:])
-    return tuple(_evidence(line) for line in chosen)
+    return _shown(index, found[:_MOST_EVIDENCE] or range(max(0, len(index.lines) - 3), len(index.lines)))
