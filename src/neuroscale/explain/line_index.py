@@ -6,10 +6,11 @@ import re
 import re._constants as names  # type: ignore[import-not-found]
 import re._parser as parser  # type: ignore[import-not-found]
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
+from itertools import accumulate, islice
 from typing import Any
 
 from neuroscale.explain.log_text import LogLine
@@ -36,16 +37,11 @@ class LineIndex:
         for at, line in enumerate(lines):
             self._places[line.text].append(at)
         self._texts = list(self._places)
-        lowered = [text.lower() for text in self._texts]
-        self._whole = "\n".join(lowered)
-        self._starts: list[int] = []
-        start = 0
-        for text in lowered:
-            self._starts.append(start)
-            start += len(text) + 1
+        lowered = [f"{text.lower()}\n" for text in self._texts]
+        self._whole = "".join(lowered)
+        self._starts = [0, *accumulate(map(len, lowered))]
         self._holding: dict[str, list[int]] = {}
         self._found: dict[str, list[int]] = {}
-        self._of_processes: dict[str, dict[str, list[int]]] = {}
         self._frames: dict[int, str] = {}
 
     def matching(self, pattern: re.Pattern[str]) -> list[int]:
@@ -62,33 +58,25 @@ class LineIndex:
 
     def near(self, pattern: re.Pattern[str], at: int) -> bool:
         """Whether a line, or one of its process shortly before it, matches."""
-        process, first = self.lines[at].process, max(0, at - TRACEBACK)
-        if not process:
-            return _any_within(self.matching(pattern), first, at + 1)
-        if pattern.pattern not in self._of_processes:
-            own: dict[str, list[int]] = defaultdict(list)
-            for place in self.matching(pattern):
-                own[self.lines[place].process].append(place)
-            self._of_processes[pattern.pattern] = own
-        found = self._of_processes[pattern.pattern]
-        return any(_any_within(found.get(name, ()), first, at + 1) for name in ("", process))
+        places = self.matching(pattern)
+        shortly = places[bisect_left(places, at - TRACEBACK) : bisect_right(places, at)]
+        return any(self._is_of(place, self.lines[at].process) for place in shortly)
 
     def frame(self, at: int) -> str:
         """The line of a traceback that says where the error of a line was raised; "" if none stands before it."""
         if at not in self._frames:
             self.check()
-            process, seen, frame = self.lines[at].process, 0, ""
-            for place in range(at - 1, max(-1, at - TRACEBACK - 1), -1):
-                line = self.lines[place]
-                if process and line.process not in ("", process):
-                    continue
-                if _FRAME.search(line.text):
-                    frame = line.text
-                seen += 1
-                if frame or seen == _LAST_FRAME:
-                    break
-            self._frames[at] = frame
+            own = (
+                one
+                for one in range(at - 1, max(-1, at - TRACEBACK - 1), -1)
+                if self._is_of(one, self.lines[at].process)
+            )
+            texts = (self.lines[one].text for one in islice(own, _LAST_FRAME))
+            self._frames[at] = next((text for text in texts if _FRAME.search(text)), "")
         return self._frames[at]
+
+    def _is_of(self, at: int, process: str) -> bool:
+        return not process or self.lines[at].process in ("", process)
 
     def _candidates(self, pattern: re.Pattern[str]) -> Sequence[int]:
         """The texts in which the pattern may be found, by their index."""
@@ -103,13 +91,11 @@ class LineIndex:
     def _with_literal(self, literal: str) -> list[int]:
         if literal not in self._holding:
             self.check()
-            found, ends = [], len(self._whole)
+            found: list[int] = []
             place = self._whole.find(literal)
             while place >= 0:
-                at = bisect_left(self._starts, place + 1) - 1
-                found.append(at)
-                following = self._starts[at + 1] if at + 1 < len(self._starts) else ends
-                place = self._whole.find(literal, following)
+                found.append(bisect_right(self._starts, place) - 1)
+                place = self._whole.find(literal, self._starts[found[-1] + 1])
             self._holding[literal] = found
         return self._holding[literal]
 
@@ -117,11 +103,6 @@ class LineIndex:
         """Go on only within the budget."""
         if time.thread_time() > self._until:
             raise OverBudgetError
-
-
-def _any_within(places: Sequence[int], first: int, end: int) -> bool:
-    at = bisect_left(places, first)
-    return at < len(places) and places[at] < end
 
 
 @cache
