@@ -108,6 +108,15 @@ def test_a_container_killed_for_memory_is_told_by_its_state() -> None:
     assert evidence == ["kserve-container ended: OOMKilled: exit code 137"]
 
 
+def test_a_container_before_the_server_that_was_killed_for_memory_is_not_the_server() -> None:
+    killed = pod("a", state={"waiting": {"reason": "PodInitializing"}})
+    initializer = {"name": "storage-initializer", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    killed["status"]["initContainerStatuses"] = [{**initializer, "lastState": ended(137, "OOMKilled")}]
+    _, cause, evidence = cause_of([killed], logs=lambda *_: "INFO downloads")
+    assert cause == "init_container_killed"
+    assert evidence == ["storage-initializer, which runs before the server, ended: OOMKilled: exit code 137"]
+
+
 def test_a_probe_that_ended_the_server_is_told_by_an_event() -> None:
     killing = "Container kserve-container failed startup probe, will be restarted"
     events = [event("a", "Killing", killing, "Normal"), event("b", "Killing", "another pod's")]

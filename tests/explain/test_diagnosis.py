@@ -103,6 +103,25 @@ def test_an_illegal_instruction_is_the_processors_unless_the_accelerator_ran_it(
     assert found("RuntimeError: CUDA error: an illegal instruction was encountered") == "engine_died_runtime"
 
 
+def test_an_old_card_is_too_old_for_flashinfer_and_a_newer_one_is_not() -> None:
+    error = "RuntimeError: FlashInfer requires GPUs with sm75 or higher"
+    assert found(f"INFO GPU 0: Tesla V100-SXM2-16GB\n{error}") == "gpu_too_old"
+    assert found(f"INFO GPU 0: NVIDIA RTX PRO 6000 Blackwell\n{error}") == "toolkit_older_than_card"
+
+
+def test_an_inspection_that_failed_is_no_cause_by_itself() -> None:
+    told = "Model architectures ['Qwen2ForCausalLM'] failed to be inspected. Please check the logs for more details."
+    assert found(f"ValueError: {told}") == "unknown"
+    assert found(f"ModuleNotFoundError: No module named 'xformers'\nValueError: {told}") == "missing_library"
+
+
+def test_the_hub_that_refuses_for_now_is_no_missing_network() -> None:
+    refused = "429 Client Error: Too Many Requests for url: https://huggingface.co/api/models/Qwen/Qwen3-8B"
+    assert found(f"huggingface_hub.errors.HfHubHTTPError: {refused}") == "hub_rate_limited"
+    bucket = "429 Client Error: Too Many Requests for url: https://bucket.example.com/model"
+    assert found(f"requests.exceptions.HTTPError: {bucket}") == "unknown"
+
+
 def test_nccl_is_not_blamed_where_it_had_no_memory() -> None:
     nccl = "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:133, unhandled cuda error"
     assert found(nccl) == "nccl_p2p_hang"

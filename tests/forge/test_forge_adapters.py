@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -65,6 +66,12 @@ def test_who_may_push_is_told_apart_from_who_may_only_read(
     assert not developer.info().may_push
     assert developer.info().default_branch == "main"
     assert developer.info().ref == repository
+
+
+def test_who_may_read_is_told_apart_from_who_may_not(lab: Lab, owner: Forge, developer: Forge) -> None:
+    assert (owner.may_read(), developer.may_read()) == (True, True)
+    closed = lab.closed()
+    assert (forge_of(lab, "owner", closed).may_read(), forge_of(lab, "developer", closed).may_read()) == (True, False)
 
 
 def test_a_repository_goes_by_its_real_name_however_it_was_written(lab: Lab, repository: RepositoryRef) -> None:
@@ -239,10 +246,13 @@ def test_a_branch_says_how_it_is_protected(lab: Lab, repository: RepositoryRef) 
     assert administrator.protection("main") is None
     assert "Nothing protects main" in problems(administrator, "main")[0]
     lab.require(repository, "lint")
-    assert administrator.protection("main") == Protection(("lint",), 1, direct_pushes=False)
-    assert problems(administrator, "main") == [
-        f"main does not require the check {REQUIRED_CHECK[administrator.kind]!r}. It requires: lint."
-    ]
+    found = administrator.protection("main")
+    assert found is not None
+    assert replace(found, rebases=()) == Protection(("lint",), 1, direct_pushes=False)
+    told = problems(administrator, "main")
+    assert told[0] == f"main does not require the check {REQUIRED_CHECK[administrator.kind]!r}. It requires: lint."
+    # Both forges merge by rebasing unless somebody switches it off.
+    assert ["by rebasing" in one for one in told[1:]] == [True]
 
 
 def test_a_rule_that_lets_changes_pass_is_named() -> None:
@@ -250,12 +260,14 @@ def test_a_rule_that_lets_changes_pass_is_named() -> None:
         kind = "github"
 
         def protection(self, branch: str) -> Protection:
-            return Protection(("gate",), 0, direct_pushes=True)
+            return Protection(("gate",), 0, direct_pushes=True, rebases=("rebase",))
 
     forge: Any = Fixed()
     assert problems(forge, "main") == [
         "main takes pushes without a pull request.",
         "main requires no approval.",
+        "main takes merges by rebasing (rebase), so that commits reach it which the gate never judged by themselves. "
+        "Allow merge commits and squash alone.",
     ]
 
 

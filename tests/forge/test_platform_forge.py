@@ -33,11 +33,21 @@ def test_an_unprotected_branch_is_red_and_a_protected_one_green(
         said = command()
         assert said.status == 1
         assert "Nothing protects main" in said.out
-        made.required, made.approvals = {"gate"}, 0
+        made.required, made.approvals, made.rebases = {"gate"}, 0, False
         said = command("--json")
         assert said.status == 1
         assert said.json["problems"] == ["main requires no approval."]
         made.approvals = 1
+        for made.merge_methods, made.rebases, expected in [
+            (["merge", "squash", "rebase"], None, "not shown to this token"),
+            (["merge", "squash", "rebase"], True, "main takes merges by rebasing (rebase)"),
+            (None, True, "main takes merges by rebasing (rebase)"),
+            (None, False, ""),
+            (["merge", "squash"], True, ""),
+        ]:
+            said = command("--json")
+            assert said.status == (1 if expected else 0)
+            assert [expected in one for one in said.json["problems"]] == ([True] if expected else [])
         said = command()
         assert said.status == 0
         assert "main needs a pull request, the gate and an approval" in said.out

@@ -26,6 +26,7 @@ from neuroscale.rendering.scaffolder.lint import branches, reached
 from neuroscale.rendering.scaffolder.skeleton_values import template_values
 from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.repo.layout import EXAMPLES, PROTECTED, SERVICE_SOURCES, TEMPLATE
+from neuroscale.report.phrases import effects_headline, effects_lead
 from neuroscale.request.service_request import load_request
 from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT
 from repositories import Repository
@@ -129,6 +130,26 @@ def test_what_services_would_get_is_shown_once_for_all(
         kind.split()[0],
     }
     assert any(one.kind == kind.split()[0] for one in anew.manifests)
+
+
+def test_every_file_that_differs_is_listed_below_a_heading_that_counts_it(platform: Repository) -> None:
+    info = f"{SKELETON}/catalog-info.yaml"
+    findings, anew = seen(changed(platform, edited(platform, info, "  type: service\n", "  type: api\n")))
+    assert findings == []
+    (found,) = anew.effects.differences
+    assert (found.kind, found.field, found.before, found.after, found.services) == (
+        *("catalog-info.yaml", "spec.type"),
+        *("service", "api", 5),
+    )
+    assert effects_headline(anew.effects) == "5 of 5 services rendered again would change"
+    assert "5 of them would change" in effects_lead(anew.effects)
+    comment = f"# New.\n{platform.run('show', f'main:{NETWORK}')}\n"
+    _, anew = seen(changed(platform, {NETWORK: comment}))
+    (found,) = anew.effects.differences
+    assert (found.kind, found.after, anew.effects.changed) == ("networkpolicy.yaml, its text alone:", "# New.", 5)
+    _, anew = seen(changed(platform, edited(platform, f"{TEMPLATE}/template.yaml", "spec:\n", "\nspec:\n")))
+    assert (anew.effects.differences, anew.effects.changed) == ((), 0)
+    assert effects_headline(anew.effects) == "5 services rendered again; none changes"
 
 
 def test_rendered_objects_are_judged_at_the_skeleton_and_one_finding_speaks_for_all(platform: Repository) -> None:

@@ -1258,6 +1258,13 @@ def test_a_cache_on_a_cpu_without_a_limit_is_as_large_as_its_node(knowledge: Kno
     assert "whole node" in notices(knowledge, value)["not-judged"].message
 
 
+UUID = "00000000-0cf1-11f1-857b-fd56668b7053"
+
+
+def seen_as(text: str) -> list[Object]:
+    return [{"name": "CUDA_VISIBLE_DEVICES", "value": text}]
+
+
 @pytest.mark.parametrize(
     ("value", "rule"),
     [
@@ -1274,7 +1281,19 @@ def test_a_cache_on_a_cpu_without_a_limit_is_as_large_as_its_node(knowledge: Kno
         (experts(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "0,1,2,3"}]), ""),
         (experts(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "4,5,6,7"}]), "visible-devices"),
         (dense(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}]), ""),
-        (dense(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "GPU-1b2c"}]), ""),
+        (dense(env=seen_as(f"GPU-{UUID}")), ""),
+        (dense(env=seen_as(f"MIG-{UUID}")), ""),
+        # From 0.24.0 on NVML is asked for a whole UUID alone: vllm-project/vllm#51677.
+        (dense(env=seen_as("GPU-1b2c")), "variable-value"),
+        (dense(env=seen_as("all")), "variable-value"),
+        (dense(env=seen_as(f"GPU-{UUID}"), image="vllm/vllm-openai:v0.24.0"), ""),
+        # Before, each name is a whole number: gpustack/gpustack#4844, vllm-project/vllm#41848.
+        (dense(env=seen_as(f"GPU-{UUID}"), image="vllm/vllm-openai:v0.20.0"), "variable-value"),
+        (dense(env=seen_as(f"MIG-{UUID}"), image="vllm/vllm-openai:v0.23.0"), "variable-value"),
+        (dense(env=seen_as(" 0"), image="vllm/vllm-openai:v0.20.0"), ""),
+        (experts(env=seen_as(f"0,1,2,GPU-{UUID}"), image="vllm/vllm-openai:v0.20.0"), "variable-value"),
+        (dense(env=seen_as(f"GPU-{UUID}"), image="vllm/vllm-openai:latest"), ""),
+        (dense(env=seen_as("GPU-1b2c"), image="vllm/vllm-openai:v0.99.0"), ""),
     ],
 )
 def test_variables_for_which_vllm_ends_are_found(knowledge: Knowledge, value: Object, rule: str) -> None:
@@ -1314,6 +1333,8 @@ def test_every_variable_that_hides_devices_of_amd_is_judged(knowledge: Knowledge
 
     assert "visible-devices" not in errors(knowledge, on_amd(value="0,1,2,3"))
     assert f"{name}=0 shows vLLM 1 of the 4" in errors(knowledge, on_amd(value="0"))["visible-devices"].message
+    by_uuid = errors(knowledge, on_amd(value=f"GPU-{UUID},1,2,3"))
+    assert ("variable-value" in by_uuid) == (name == "CUDA_VISIBLE_DEVICES")  # ROCm's own variables name them like this
     hidden = on_amd(valueFrom={"configMapKeyRef": {"name": "a", "key": "b"}})
     assert any(one.rule == "not-judged" and name in one.message for one in found(knowledge, hidden))
 

@@ -12,8 +12,9 @@ from neuroscale.catalog import Catalog
 from neuroscale.forge.branches import make_commit
 from neuroscale.forge.interface import Account
 from neuroscale.forge.revert import last_change, with_trees
-from neuroscale.gate.checks import drift as history_module
-from neuroscale.gate.checks.drift import History, evaluate_drift
+from neuroscale.gate.checks import earlier_states as history_module
+from neuroscale.gate.checks.drift import evaluate_drift
+from neuroscale.gate.checks.earlier_states import History
 from neuroscale.gate.merged_change import find_change, read_change
 from neuroscale.gate.verdict import Finding
 from neuroscale.planning.planner import plan
@@ -66,7 +67,7 @@ def files(platform: PlanningInputs, users: int, **edits: str) -> dict[str, bytes
 def repository(tmp_path: Path) -> Iterator[Repository]:
     """Main has the service for four users, then for eight."""
     made = Repository(tmp_path / "repository")
-    made.commit({"README.md": "start"})
+    made.commit({"README.md": "start", **SKELETON})
     made.commit(files(NOW, 4), "four")
     made.commit(files(NOW, 8), "eight")
     made.commit({"README.md": "the platform changes"})
@@ -139,6 +140,36 @@ def test_what_stood_on_a_branch_alone_and_what_is_put_together_of_two_states_are
     assert "no such folder was found on the base branch" in findings[0].message
 
 
+@pytest.mark.parametrize("edited", ["networkpolicy", "inferenceservice", "plan"])
+def test_a_state_that_stood_on_main_and_was_never_judged_is_an_edit(repository: Repository, edited: str) -> None:
+    """A merge by rebasing brings every commit of a pull request, of which the gate judged the last one alone."""
+    folder: dict[str, bytes | str | None] = files(NOW, 4)
+    folder[f"{FOLDER}/{edited}.yaml"] = str(folder[f"{FOLDER}/{edited}.yaml"]).replace("8000", "8001") + "# open\n"
+    if edited == "plan":
+        plan_text = str(files(NOW, 4)[f"{FOLDER}/plan.yaml"])
+        folder[f"{FOLDER}/plan.yaml"] = plan_text.replace("--max-num-seqs=", "--max-num-seqs=9")
+    repository.commit(folder, "never judged")
+    repository.commit(files(NOW, 8), "the head of that pull request")
+    repository.commit({"README.md": "later"})
+    repository.run("checkout", "--quiet", "main~2", "--", FOLDER)
+    repository.commit({}, "restore what nobody judged")
+    findings = found(repository, dearer())
+    assert "error" in told(findings).values()
+    assert any("does not render it: it may be unjudged" in finding.message for finding in findings)
+
+
+def test_a_state_that_an_older_template_rendered_is_restored(repository: Repository) -> None:
+    newer = rendered_otherwise()
+    changed = f"{TEMPLATE}/skeleton/networkpolicy.yaml"
+    repository.commit({changed: SKELETON[changed] + b"# new\n", **files(newer, 8)}, "another template")
+    repository.commit({"README.md": "later"})
+    repository.run("checkout", "--quiet", "main~4", "--", FOLDER)
+    repository.commit({}, "restore four")
+    findings = found(repository, newer)
+    assert told(findings) == {"restored-files": "notice"}
+    assert all(short(repository, "main~5") in finding.message for finding in findings)
+
+
 def test_an_edit_that_stands_on_main_is_found_until_it_is_repaired(repository: Repository) -> None:
     """That a folder stands there now is no proof: a forced merge would excuse itself."""
     repository.commit(files(NOW, 8, networkpolicy="# open\n"))
@@ -176,6 +207,22 @@ def test_a_service_that_comes_back_for_an_accelerator_that_its_environment_lost_
     assert (refused.rule, refused.file) == ("no-accelerator", f"{FOLDER}/plan.yaml")
     assert "asks for nvidia-l4, which dev no longer has" in refused.message
     assert "error" not in told(found(repository, NOW)).values()
+
+
+def test_a_revert_to_an_accelerator_that_its_environment_lost_is_refused_like_a_return(repository: Repository) -> None:
+    others = ("nvidia-rtx-pro-6000",)
+    lost = SETTINGS.environments["dev"].model_copy(update={"accelerators": others})
+    settings = SETTINGS.model_copy(update={"environments": {**SETTINGS.environments, "dev": lost}})
+    platform = PlanningInputs(CATALOG, settings, NOW.template)
+    repository.commit(files(platform, 8), "on another accelerator")
+    repository.run("revert", "--no-edit", "HEAD")
+    refused = [one for one in found(repository, platform) if one.severity.value == "error"]
+    assert [one.rule for one in refused] == ["no-accelerator"]
+    assert "it chooses among nvidia-rtx-pro-6000. Or give dev the accelerator back" in refused[0].fix
+    assert "error" not in told(found(repository, NOW)).values(), "the environment has it again"
+    # The change that loses it leaves a running service alone.
+    repository.commit({"policies/README.md": "new"})
+    assert "error" not in told(found(repository, platform)).values()
 
 
 def test_a_running_service_beyond_the_quota_with_others_may_go_on_and_not_grow(repository: Repository) -> None:

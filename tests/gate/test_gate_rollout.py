@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import date
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from neuroscale.catalog import Catalog, Quota
 from neuroscale.gate.checks.drift import evaluate_drift
 from neuroscale.gate.judged_files import ServiceFolder
-from neuroscale.gate.verdict import Finding
+from neuroscale.gate.runner import moved_services
+from neuroscale.gate.verdict import Finding, ServiceReport
 from neuroscale.planning.override_shortfalls import unmet_demands
 from neuroscale.planning.plan import Plan, dump_plan
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.snapshot import MemorySnapshot
+from neuroscale.report.change_phrases import rollout
 from neuroscale.request.service_request import Override, Request
-from plan_factory import ANSWERS, make_request
+from plan_factory import ANSWERS, make_plan, make_request
 from platform_repository import CATALOG, PLATFORM, SETTINGS
 
 TODAY = date(2026, 11, 21)
@@ -138,3 +140,53 @@ def test_a_strategy_that_somebody_edited_is_drift(edit: tuple[str, str]) -> None
     (finding,) = findings(asked(), CATALOG, edit=edit)
     assert finding.rule == "edited"
     assert edit[1] in finding.message
+
+
+BETA = {"team": "team-beta", "namespace": "team-beta", "cost_center": "cc-search"}
+LEAVES = "A gap of about 14 min, another address and another API key: the service moves from "
+PAYS = " Argo CD deletes the old pods at once. cc-search pays for it in place of cc-ml-inference."
+
+
+def moved(*reports: ServiceReport) -> list[tuple[str, str, str]]:
+    return [(one.file, one.severity.value, one.message) for one in moved_services(reports)]
+
+
+def test_a_service_that_moves_says_so_whichever_way_it_is_changed() -> None:
+    here = make_plan()
+    there = here.model_copy(update={"tenancy": here.tenancy.model_copy(update=BETA)})
+    renamed = there.model_copy(update={"service": "beta-chat"})
+
+    def report(
+        change: Literal["added", "changed", "removed"], before: Plan | None, after: Plan | None
+    ) -> ServiceReport:
+        named = after or before
+        assert named is not None
+        return ServiceReport(
+            environment=named.environment, name=named.service, change=change, plan=after, plan_before=before
+        )
+
+    # By hand, in request.yaml; the merge line and the pull request's description have the same sentence.
+    by_hand = report("changed", here, there)
+    told = f"{LEAVES}namespace team-alpha to team-beta.{PAYS}"
+    assert moved(by_hand) == [("manifests/dev/support-chat", "notice", told)]
+    assert told in rollout(here, there)
+    # By two folders.
+    (found,) = moved(report("removed", here, None), report("added", None, renamed))
+    taken = "if it takes the place of support-chat, which the change removes: "
+    assert found == ("manifests/dev/beta-chat", "notice", f"{taken}{told}")
+    # By another name for the same team.
+    again = here.model_copy(update={"service": "chat"})
+    assert moved(report("removed", here, None), report("added", None, again))[0][2] == (
+        f"{taken}{LEAVES}dev/support-chat to dev/chat. Argo CD deletes the old pods at once."
+    )
+    other = renamed.model_copy(update={"model": "Qwen/Qwen3-8B"})
+    elsewhere = renamed.model_copy(update={"environment": "prod"})
+    for harmless in (
+        [report("changed", here, here)],
+        [report("added", None, renamed)],
+        [report("removed", here, None)],
+        [report("removed", here, None), report("added", None, other)],
+        [report("removed", here, None), report("added", None, elsewhere)],
+        [report("removed", None, here), report("added", None, renamed)],
+    ):
+        assert moved(*harmless) == []

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from forge_server import ForgeServer
-from neuroscale.forge.branches import Access, Branches
+from neuroscale.forge.branches import Access, Branches, problems
 from neuroscale.forge.interface import ForgeError, MergeRefusedError, RepositoryRef, Token
 from neuroscale.local.forge_accounts import REQUIRED_STATUS
 from repositories import Repository
@@ -229,11 +229,15 @@ def test_a_repository_that_is_made_again_keeps_its_main_and_regains_its_protecti
     path = f"/repos/{change.repository.slug}/branch_protections/main"
     before = change.server.api("GET", path)[1]
     change.server.api("PATCH", path, body={"required_approvals": 0, "status_check_contexts": ["other"]})
+    change.server.api("PATCH", f"/repos/{change.repository.slug}", body={"allow_rebase": True})
+    administrator = change.server.forge(change.repository, change.server.admin)
+    assert "rebasing (allow_rebase)" in problems(administrator, "main")[-1]
     main = change.clone.run("rev-parse", "main")
     change.clone.commit({"README.md": "later\n"})
     change.server.create_repository(change.clone.root, change.repository.name)
     after = change.server.api("GET", path)[1]
     assert {**after, "updated_at": ""} == {**before, "updated_at": ""}
+    assert problems(administrator, "main") == []
     assert change.server.forge(change.repository, change.server.owner).branch(change.repository, "main") == main
 
 

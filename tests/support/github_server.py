@@ -28,10 +28,13 @@ class Repository:
     name: str
     branches: dict[str, str]
     pushers: set[str]
+    readers: set[str] | None = None  # None: everybody
     parent: Repository | None = None
     looks_until_ready: int = 0  # a fork's branches are copied in GitHub's own time
     required: set[str] = field(default_factory=set)
     approvals: int = 0
+    merge_methods: list[str] | None = None  # that a ruleset allows; None: the ruleset does not say
+    rebases: bool | None = None  # whether the settings allow it; None: they are not shown
 
     @property
     def slug(self) -> str:
@@ -143,6 +146,8 @@ class GitHubServer:
                 return status, more, None
             value = build(kind, values)
             check(kind, value, f"{found.name} {status}")
+            if found.name == "repos/get-branch-rules":
+                _add_merge_methods(self, asked, value)
             return status, more, value
 
     def _checked(
@@ -169,7 +174,7 @@ class GitHubServer:
 def _repository(server: GitHubServer, asked: _Asked) -> Repository:
     slug = "/".join(asked.parts[:2])
     for known, repository in server.repositories.items():
-        if known.lower() == slug.lower():
+        if known.lower() == slug.lower() and (repository.readers is None or asked.login in repository.readers):
             return repository
     raise _RefusalError(404, "Not Found")
 
@@ -201,6 +206,8 @@ def _repository_values(repository: Repository, login: str, whole: bool = True) -
         "permissions": {"admin": False, "push": push, "pull": True},
         "fork": repository.parent is not None,
     }
+    if repository.rebases is not None:
+        values["allow_rebase_merge"] = repository.rebases
     if whole and repository.parent is not None:
         values["parent"] = _repository_values(repository.parent, login, False)
     return values
@@ -260,7 +267,7 @@ def _create_fork(server: GitHubServer, asked: _Asked) -> _Handled:
     if not mine:
         taken = f"{asked.login}/{parent.name}" in server.repositories
         name = f"{parent.name}-1" if taken else parent.name
-        fork = Repository(asked.login, name, dict(parent.branches), {asked.login}, parent, 2)
+        fork = Repository(asked.login, name, dict(parent.branches), {asked.login}, None, parent, 2)
         server.repositories[fork.slug] = fork
         server.pulls[fork.slug] = []
         mine = [fork]
@@ -274,6 +281,13 @@ def _get_ref(server: GitHubServer, asked: _Asked) -> _Handled:
     if sha is None or repository.looks_until_ready >= 0:
         raise _RefusalError(404, "Not Found")
     return 200, {"ref": f"refs/{asked.parts[4]}", "object": {"type": "commit", "sha": sha}}, {}
+
+
+def _list_branches(server: GitHubServer, asked: _Asked) -> _Handled:
+    branches = _repository(server, asked).branches.items()
+    found = [{"name": name, "commit": {"sha": sha}, "protected": False} for name, sha in branches]
+    here, more = _paged(asked, found)
+    return 200, here, more
 
 
 def _list_pulls(server: GitHubServer, asked: _Asked) -> _Handled:
@@ -456,6 +470,14 @@ def _branch_rules(server: GitHubServer, asked: _Asked) -> _Handled:
     return 200, rules, {}
 
 
+def _add_merge_methods(server: GitHubServer, asked: _Asked, rules: list[dict[str, Any]]) -> None:
+    """A field of GitHub's newer descriptions."""
+    if (methods := _repository(server, asked).merge_methods) is not None:
+        for rule in rules:
+            if rule["type"] == "pull_request":
+                rule["parameters"]["allowed_merge_methods"] = methods
+
+
 _HANDLERS: Mapping[str, Callable[[GitHubServer, _Asked], _Handled]] = {
     "users/get-authenticated": _get_user,
     "meta/get": _meta,
@@ -463,6 +485,7 @@ _HANDLERS: Mapping[str, Callable[[GitHubServer, _Asked], _Handled]] = {
     "repos/create-fork": _create_fork,
     "git/get-ref": _get_ref,
     "repos/get-branch-rules": _branch_rules,
+    "repos/list-branches": _list_branches,
     "pulls/list": _list_pulls,
     "repos/list-pull-requests-associated-with-commit": _list_pulls_of_commit,
     "pulls/create": _create_pull,

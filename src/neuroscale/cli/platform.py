@@ -75,8 +75,8 @@ def check_forge(
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
-    """Check that the forge protects main: a pull request, the gate's status and an approval. Exit status 1:
-    one of them is missing. Who may pass the rules by is not checked."""
+    """Check that the forge protects main: a pull request, the gate's status, an approval, and no merge by rebasing.
+    Exit status 1: one of them is missing. Who may pass the rules by is not checked."""
     from contextlib import closing
 
     root = find_root(repository or Path.cwd())

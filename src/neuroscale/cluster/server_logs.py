@@ -64,21 +64,22 @@ def server_lines(
         return "", []
     pod = _telling(pods, events)
     name = str(part(pod, "metadata").get("name"))
-    statuses = [*items(pod, "status", "initContainerStatuses"), *items(pod, "status", "containerStatuses")]
+    first = items(pod, "status", "initContainerStatuses")
     logs = _Logs(cluster, namespace, name)
     lines: list[LogLine] = []
-    for status in statuses:
+    for status in (*first, *items(pod, "status", "containerStatuses")):
         container = str(status.get("name") or "")
+        who = f"{container}, which runs before the server," if status in first else container
         state, last = part(status, "state"), part(status, "lastState", "terminated")
         if last:
             lines += logs.read(container, previous=True, first=len(lines) + 1)
-            lines += _told(f"{container} ended", last)
+            lines += _told(f"{who} ended", last)
         if "running" in state or "terminated" in state:
             lines += logs.read(container, previous=False, first=len(lines) + 1)
         if ended := part(state, "terminated"):
-            lines += _told(f"{container} ended", ended)
+            lines += _told(f"{who} ended", ended)
         if waiting := part(state, "waiting"):
-            lines += _told(f"{container} waits", waiting)
+            lines += _told(f"{who} waits", waiting)
     if condition(pod, "Ready").get("status") != "True":
         lines += _of_pod(pod, events)
     return name, lines

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 _HEAD, _TAIL = 512 << 10, 1536 << 10  # bytes that are read of a longer log: the start's arguments, and its end
 _LONGEST = 4000  # characters of a line; the arguments of an engine take some 3,000
-_FIRST_LINES, _LAST_LINES = 10_000, 50_000  # that are read of a log of more lines
+_FIRST_LINES, _LAST_LINES = 8_000, 32_000  # that are read of a log of more lines
 
 _COLOUR = re.compile(r"\x1b(?:\[[0-9;?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)?)")
 _DATE = r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,\d]{0,12}(?:Z|[+-]\d\d:?\d\d)?\]?\s{1,4}"
@@ -105,7 +105,7 @@ def read_log(stream: BinaryIO) -> list[LogLine]:
 
 def read_lines(text: str, process: str = "", first: int = 1) -> list[LogLine]:
     """The lines of a text that are not empty, numbered from `first`; `process` wrote those that do not say who did. Of
-    more than 60,000 lines, the first and the last."""
+    more than 40,000 lines, the first and the last."""
     raw = text.split("\n")
     numbered = list(enumerate(raw, first))
     if len(raw) > _FIRST_LINES + _LAST_LINES:

@@ -46,6 +46,11 @@ def problems(forge: Forge, branch: str) -> list[str]:
         told.append(f"{branch} does not require the check {wanted!r}. It requires: {listed}.")
     if found.approvals < 1:
         told.append(f"{branch} requires no approval.")
+    if found.rebases is None:
+        told.append("Whether the forge merges by rebasing is not shown to this token. Use that of an administrator.")
+    elif found.rebases:
+        why = "so that commits reach it which the gate never judged by themselves. Allow merge commits and squash alone"
+        told.append(f"{branch} takes merges by rebasing ({', '.join(found.rebases)}), {why}.")
     return told
 
 

@@ -65,6 +65,12 @@ class _BranchRule(BaseModel):
     required_approvals: int
 
 
+class _MergeStyles(BaseModel):
+    allow_rebase: bool
+    allow_rebase_explicit: bool
+    allow_fast_forward_only_merge: bool = False
+
+
 class GiteaForge(Forge):
     """A repository on Gitea or Forgejo."""
 
@@ -93,7 +99,9 @@ class GiteaForge(Forge):
         if rule is None:
             return None
         checks = tuple(rule.status_check_contexts or ()) if rule.enable_status_check else ()
-        return Protection(checks, rule.required_approvals, rule.enable_push)
+        styles = read(_MergeStyles, self._client.get(self._path()).data).model_dump()
+        rebases = tuple(name for name, allowed in styles.items() if allowed)
+        return Protection(checks, rule.required_approvals, rule.enable_push, rebases)
 
     def statuses(self, sha: str) -> list[CommitStatus]:
         shapes = (read(_Status, data) for data in self._client.pages(self._path("statuses", sha), _PAGE))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -74,6 +74,12 @@ class _Check(BaseModel):
 class _Parameters(BaseModel):
     required_approving_review_count: int = 0
     required_status_checks: list[_Check] = []
+    allowed_merge_methods: list[str] | None = None
+    merge_method: str = ""  # of a merge queue
+
+
+class _Settings(BaseModel):
+    allow_rebase_merge: bool | None = None  # GitHub shows it only to those who may write
 
 
 class _Rule(BaseModel):
@@ -115,7 +121,18 @@ class GitHubForge(Forge):
             return None
         checks = {check.context: None for rule in rules for check in rule.parameters.required_status_checks}
         approvals = max(rule.parameters.required_approving_review_count for rule in rules)
-        return Protection(tuple(checks), approvals, all(rule.type != "pull_request" for rule in rules))
+        direct_pushes = all(rule.type != "pull_request" for rule in rules)
+        return Protection(tuple(checks), approvals, direct_pushes, self._rebases([rule.parameters for rule in rules]))
+
+    def _rebases(self, rules: Sequence[_Parameters]) -> tuple[str, ...] | None:
+        """The names of the ways to merge by rebasing that its rulesets and its settings allow."""
+        if any(rule.merge_method.upper() == "REBASE" for rule in rules):
+            return ("the merge queue's rebase",)
+        lists = [rule.allowed_merge_methods for rule in rules if rule.allowed_merge_methods is not None]
+        if any("rebase" not in allowed for allowed in lists):
+            return ()
+        allowed = read(_Settings, self._client.get(self._path()).data).allow_rebase_merge
+        return None if allowed is None else ("rebase",) if allowed else ()
 
     def statuses(self, sha: str) -> list[CommitStatus]:
         return newest([*self._commit_statuses(sha), *self._check_runs(sha)])

@@ -121,8 +121,12 @@ class CommitStatus:
 @dataclass(frozen=True)
 class Protection:
     """How a forge protects a branch: the checks that a merge needs, its approvals, and whether anybody may push to the
-    branch without a pull request. Who may pass the rules by is not known."""
+    branch without a pull request. Who may pass the rules by is not known.
+
+    `rebases`: the forge's names of the ways to merge that bring each commit of a pull request to the branch, although
+    the gate judged them together; None if the token may not read them."""
 
     required_checks: tuple[str, ...]
     approvals: int
     direct_pushes: bool
+    rebases: tuple[str, ...] | None = ()

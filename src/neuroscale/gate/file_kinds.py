@@ -19,6 +19,7 @@ from neuroscale.repo.layout import (
     MODELS,
     POLICIES,
     PRICES,
+    RUN_ELSEWHERE,
     SETTINGS,
     SMOKE_TESTS,
     TEAMS,
@@ -43,16 +44,19 @@ class FileKind:
         return any(path.startswith(place) if place.endswith("/") else path == place for place in self.places)
 
 
-_OTHER = FileKind("other file", ())
+OTHER = FileKind("other file", ())
 _PROTECTED_FILE = FileKind("other protected file", ())
 _DOCUMENT = FileKind("document", ("docs/", "LICENSE"), review=False)
+_READ_BY_PEOPLE = (".md", ".png", ".svg", "LICENSE")
 OWNERS = FileKind(
     "owners file", tuple(f"{folder}CODEOWNERS" for folder in ("", "docs/", ".github/", ".gitea/", ".forgejo/"))
 )
 WORKFLOWS = FileKind("workflow file", (".ci/", ".forgejo/", ".gitea/", ".github/"))
+ELSEWHERE = FileKind("tool file", RUN_ELSEWHERE)
 KINDS: tuple[FileKind, ...] = (
     OWNERS,
     WORKFLOWS,
+    ELSEWHERE,
     FileKind("exception", (f"{EXCEPTIONS}/", f"{BUDGETS}/exceptions/"), entries="exceptions"),
     FileKind("policy file", (f"{POLICIES}/",), entries="policies"),
     FileKind("settings file", (SETTINGS,), entries="settings"),
@@ -68,8 +72,9 @@ KINDS: tuple[FileKind, ...] = (
     FileKind("model", (f"{MODELS}/",), entries="models"),
     FileKind("smoke test", (f"{SMOKE_TESTS}/",)),
     FileKind("test file", ("tests/",)),
+    FileKind("git settings file", (".gitattributes", ".gitignore")),
     _PROTECTED_FILE,
-    _OTHER,
+    OTHER,
     FileKind("service file", (f"{MANIFESTS}/",), review=False),
     _DOCUMENT,
 )
@@ -80,8 +85,10 @@ def kind_of(path: str) -> FileKind:
     """What the file at a path is."""
     if path.endswith(".md") and not is_protected(path):
         return _DOCUMENT
-    known = next((kind for kind in KINDS if kind.holds(path)), _OTHER)
-    is_vague = known is _OTHER or not known.review
+    known = next((kind for kind in KINDS if kind.holds(path)), OTHER)
+    if known is _DOCUMENT and not path.endswith(_READ_BY_PEOPLE):
+        known = OTHER
+    is_vague = known is OTHER or not known.review
     return _PROTECTED_FILE if is_vague and is_protected(path) else known
 
 

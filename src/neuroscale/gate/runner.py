@@ -17,14 +17,14 @@ from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.files import scratch_folder
 from neuroscale.core.printable import plainly_counted
 from neuroscale.gate.check import GateCheck, Run, Subject, begin, in_order
-from neuroscale.gate.evaluation import GateResult
+from neuroscale.gate.evaluation import GateResult, file_finding
 from neuroscale.gate.file_kinds import in_words
 from neuroscale.gate.judged_files import GateInput, ServiceFolder, read_paths, texts_of_files
 from neuroscale.gate.merged_change import Change, read_change, texts_of, touches_rendering
 from neuroscale.gate.verdict import Alterations, Check, Finding, Outcome, ServiceReport, Severity, Verdict, exit_status
 from neuroscale.manifests.objects import Manifest
 from neuroscale.planning.plan import Plan, read_plan
-from neuroscale.repo.layout import CATALOG, POLICIES, REQUEST_FILE, RUNTIMES, SERVICE_FILE
+from neuroscale.repo.layout import CATALOG, POLICIES, REQUEST_FILE, RUNTIMES, SERVICE_FILE, ServicePath
 from neuroscale.repo.snapshot import read_file
 from neuroscale.request.service_request import ChangedAnswer, changed_answers, load_request
 
@@ -38,9 +38,9 @@ def make_verdict(run: Run, not_checked: Sequence[str]) -> Verdict:
     given, change, results, anew = run.given, run.change, run.results, run.anew
     altered = run.altered.alterations if run.altered else None
     checks = tuple(result.check for result in results)
-    found = merged(
-        [finding for result in results for finding in result.findings], [*anew.manifests, *anew.servers] if anew else []
-    )
+    services = tuple(_report(run, service) for service in given.services)
+    seen = [*(finding for result in results for finding in result.findings), *moved_services(services)]
+    found = merged(seen, [*anew.manifests, *anew.servers] if anew else [])
     findings = tuple(
         sorted(
             found,
@@ -54,7 +54,6 @@ def make_verdict(run: Run, not_checked: Sequence[str]) -> Verdict:
             ),
         )
     )
-    services = tuple(_report(run, service) for service in given.services)
     status = exit_status(checks)
     return Verdict(
         tool_version=__version__,
@@ -150,6 +149,28 @@ def _report(run: Run, service: ServiceFolder) -> ServiceReport:
         same_pods=same,
         quota=quota,
     )
+
+
+def moved_services(reports: Sequence[ServiceReport]) -> Iterator[Finding]:
+    """A notice for each service that goes on in another namespace, or that may take the place of a removed one."""
+    from neuroscale.planning.rollout import move
+
+    removed = [report for report in reports if report.change == "removed"]
+    fix = "For no gap, request it there first, and retire the old one once its callers have moved."
+    for report in reports:
+        olds = [report] if report.change == "changed" else removed if report.change == "added" else []
+        for before in (old.plan_before for old in olds if old.environment == report.environment):
+            if before is None or report.plan is None or report.plan.verdict == "refused":
+                continue
+            if report.change == "changed":
+                moves, lead = before.tenancy.namespace != report.plan.tenancy.namespace, ""
+            else:
+                moves = before.model == report.plan.model
+                lead = f"if it takes the place of {before.service}, which the change removes: "
+            if moves:
+                message = f"{lead}{move(before, report.plan)}"
+                folder = ServicePath(report.environment, report.name).folder
+                yield file_finding("files", "moved-service", folder, message, fix, severity=Severity.NOTICE)
 
 
 def _headline(

@@ -7,7 +7,7 @@ deployment_reconciler.go, `createRawDefaultDeployment`), and canaries inherit it
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
@@ -112,6 +112,20 @@ def merge_effect(before: Plan, after: Plan, *, same_pods: bool | None = None) ->
         is_other_kind=is_other_kind,
         fewer=fewer,
     )
+
+
+def move(before: Plan, after: Plan, name: Callable[[str], str] = str) -> str:
+    """What a merge does by which a service goes on in another namespace, or under another name: Argo CD makes other
+    objects there. `name` escapes names."""
+    sides = [f"{plan.environment}/{plan.service}" for plan in (before, after)]
+    lead = ""
+    if before.tenancy.namespace != after.tenancy.namespace:
+        sides, lead = [before.tenancy.namespace, after.tenancy.namespace], "namespace "
+    centers = before.tenancy.cost_center, after.tenancy.cost_center
+    pays = f" {name(centers[1])} pays for it in place of {name(centers[0])}." if centers[0] != centers[1] else ""
+    gap = f"A gap of about {_minutes(1, after.startup):,} min, another address and another API key"
+    places = f"{lead}{name(sides[0])} to {name(sides[1])}"
+    return f"{gap}: the service moves from {places}. Argo CD deletes the old pods at once.{pays}"
 
 
 def strategy(plan: Plan) -> tuple[int, int]:

@@ -79,11 +79,23 @@ A committed file of such a name would be in a place where the machinery trusts i
 that it runs, a link in place of the folder that a workflow writes to, and compiled modules that Python prefers to their
 source.
 """
-PROTECTED = (*(*GATE_CODE, f"{POLICIES}/", *CLUSTER_FILES, *SERVICE_SOURCES), *(f"{BUDGETS}/", f"{SMOKE_TESTS}/"))
+CATALOG_INFO = "catalog-info.yaml"
+"""What Backstage's catalog reads of a service, or at the root of all: no Kubernetes object, and never applied. Folders
+of services from before this file existed do without it."""
+RUN_ELSEWHERE = (
+    *("platform/forge/", "platform/portal/", "milestones/"),
+    *(".pre-commit-config.yaml", CATALOG_INFO),
+)
+"""Files by which programs outside clusters run with somebody's credential: Backstage, which writes to the forge; the
+forge's own rules; lessons and hooks, which run on the machines of people and of workflows."""
+PROTECTED = (
+    *(*GATE_CODE, f"{POLICIES}/", *CLUSTER_FILES, *SERVICE_SOURCES),
+    *(f"{BUDGETS}/", f"{SMOKE_TESTS}/", "tests/", *RUN_ELSEWHERE),
+)
 """Only an owner may merge a change of these files, by hand. They are gate code, workflows, policies and their
 exceptions, files that clusters get beside services, files that every service is rendered from, budgets and their
-exceptions, and the smoke tests. These run with rights in clusters, and decide whether a merge is reverted. WRITTEN is
-protected as well, in every folder."""
+exceptions, tests, and RUN_ELSEWHERE. The smoke tests run with rights in clusters, and decide whether a merge is
+reverted; the other tests run with the rights of whoever runs them. WRITTEN is protected as well, in every folder."""
 
 OWNED_FACTS = (f"{MODELS}/", f"{ACCELERATORS}/", f"{PRICES}/")
 """Facts that CODEOWNERS gives to owners of their own. On Gitea a protected file needs an administrator, and these
@@ -92,9 +104,6 @@ change every week: they are not protected there, and the top of the verdict name
 REQUEST_FILE = "request.yaml"
 PLAN_FILE = "plan.yaml"
 SERVICE_FILE = "inferenceservice.yaml"
-CATALOG_INFO = "catalog-info.yaml"
-"""What Backstage's catalog reads of a service: no Kubernetes object, and never applied. Folders from before this file
-existed do without it."""
 # The files of a service that reach the cluster, and the one kind that each may hold.
 RENDERED_KINDS = {
     SERVICE_FILE: "InferenceService",

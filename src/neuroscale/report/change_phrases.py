@@ -9,7 +9,7 @@ from neuroscale.core.printable import markdown_code as code
 from neuroscale.gate.verdict import ServiceReport
 from neuroscale.planning.explain import MEMORY_SENTENCE
 from neuroscale.planning.plan import Plan
-from neuroscale.planning.rollout import merge_effect
+from neuroscale.planning.rollout import merge_effect, move
 from neuroscale.report.phrases import Escape, accelerators, price, speed, unpriced
 from neuroscale.request.service_request import ChangedAnswer
 
@@ -104,11 +104,7 @@ def rollout(
     device = after.resources.accelerator_resource
     holds = f" The team's quota holds {quota:,} {name(device)}." if quota is not None and effect.more and device else ""
     if effect.kind == "move":
-        places = f"namespace {name(before.tenancy.namespace)} to {name(after.tenancy.namespace)}"
-        return (
-            f"A gap of {about}, another address and another API key: the service moves from {places}. Argo CD deletes "
-            f"the old pods at once. The service {needs} there.{holds}"
-        )
+        return f"{move(before, after, name)} The service {needs} there.{holds}"
     if effect.is_other_kind:
         where = "beside" if effect.kind in ("scale", "surge") else "in place of"
         needs += f" {where} the {accelerators(before, name)} that each replica holds now"

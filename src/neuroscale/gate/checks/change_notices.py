@@ -21,7 +21,7 @@ from neuroscale.core.units import MIB
 from neuroscale.gate.check import Altered, GateCheck, LeftOut, Run
 from neuroscale.gate.checks.git_attributes import changed_lines
 from neuroscale.gate.evaluation import Evaluation, file_finding, problem_findings
-from neuroscale.gate.file_kinds import KINDS, OWNERS, WORKFLOWS, changed_files, kind_of
+from neuroscale.gate.file_kinds import ELSEWHERE, KINDS, OTHER, OWNERS, WORKFLOWS, changed_files, kind_of
 from neuroscale.gate.value_differences import JudgedDifference, changed_values, compared, entries_of, holds_objects
 from neuroscale.gate.verdict import CHANGE_CHECK, Alterations, ChangedValue, Finding, Severity
 from neuroscale.manifests.objects import Manifest, read_manifests
@@ -48,6 +48,7 @@ FIXES: Mapping[Notice, str] = {
     Notice.WEAKER_POLICY: "Merge it only if the policy is meant to refuse less.",
     Notice.REMOVED_ENVIRONMENT: "Merge it only if nobody depends on the environment any more.",
     Notice.WEAKER_RULE: "Merge it only if the rule is meant to refuse less from now on.",
+    Notice.OWN_FACTS: "Merge the facts first, in a change of their own, where somebody judges them. Then they decide.",
     Notice.WIDER_ACCESS: "Check who gets which rights, and who agreed to that.",
     Notice.CHANGED_SOURCE: "Compare both sources letter by letter, and ask why it moves.",
     Notice.NOT_COMPARED: "Read the whole difference: the gate shows none of its values.",
@@ -170,20 +171,30 @@ def _notice(notice: Notice, file: str, message: str, subject: str = "") -> Findi
     return finding.model_copy(update={"subject": subject})
 
 
-_DECIDES = {OWNERS: "who must approve a change", WORKFLOWS: "what runs with the repository's rights"}
+_TELLS = {
+    OWNERS: "decides who must approve a change",
+    WORKFLOWS: "decides what runs with the repository's rights",
+    ELSEWHERE: "decides what runs outside clusters with somebody's credential",
+    OTHER: "is of no kind that the gate knows",
+}
 
 
 def _forge_files(change: Change) -> Iterator[Finding]:
-    """A notice for each file that tells the forge who approves and what runs, with its changed lines."""
-    decisive = [path for path in change.paths if kind_of(path) in _DECIDES and not path.endswith(_PICTURES)]
+    """A notice with the changed lines of each file by which people approve or programs run, and that no check reads."""
+    order = list(_TELLS)
+    decisive = [path for path in change.paths if kind_of(path) in order and not _is_for_readers(path)]
     # New files last, so that many of them hide no other.
-    decisive.sort(key=lambda path: (kind_of(path) is WORKFLOWS, change.states[path] == "A"))
+    decisive.sort(key=lambda path: (order.index(kind_of(path)), change.states[path] == "A"))
     for path in decisive[:_MANY]:
-        message = f"decides {_DECIDES[kind_of(path)]}, and changes: {changed_lines(change, path)}"
+        message = f"{_TELLS[kind_of(path)]}, and changes: {changed_lines(change, path)}"
         yield _notice(Notice.WIDER_ACCESS, path, message)
     if len(decisive) > _MANY:
-        message = f"and {counted(len(decisive) - _MANY - 1, 'more file')} of the forge change"
+        message = f"and {counted(len(decisive) - _MANY - 1, 'more file')} of such kinds change"
         yield _notice(Notice.WIDER_ACCESS, decisive[_MANY], message)
+
+
+def _is_for_readers(path: str) -> bool:
+    return path.endswith(_PICTURES if kind_of(path) is WORKFLOWS else ".md")
 
 
 def _not_compared(paths: Sequence[str]) -> Iterator[Finding]:

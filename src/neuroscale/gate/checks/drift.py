@@ -1,24 +1,23 @@
 """The drift check: Git holds exactly what the request and its plan render to, and the plan is the planner's own.
 
-Looks up earlier states of the base branch: a folder that a revert brings back is not an edit.
+A folder that a revert brings back is not an edit (`earlier_states`).
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from datetime import date
-from functools import cached_property
+from functools import partial
 
 from neuroscale.catalog.settings import LONGEST_DAYS
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.printable import one_line, plainly_counted, shortened
 from neuroscale.gate.check import GateCheck, LeftOut, Run
-from neuroscale.gate.checks.repository_costs import TeamUse, locked_plans
+from neuroscale.gate.checks.earlier_states import History, Stood
+from neuroscale.gate.checks.repository_costs import TeamUse
 from neuroscale.gate.evaluation import Evaluation, file_finding, problem_findings
 from neuroscale.gate.judged_files import ServiceFolder
-from neuroscale.gate.merged_change import Change, few_paths
 from neuroscale.gate.platform_sources import UNREADABLE
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.planning.override_shortfalls import shortfalls_of
@@ -26,87 +25,11 @@ from neuroscale.planning.plan import Plan, read_plan
 from neuroscale.planning.planner import plan, request_digest, settings_key
 from neuroscale.planning.rollout import quota_shortage, strategy
 from neuroscale.rendering.planning_inputs import PlanningInputs
+from neuroscale.rendering.scaffolder.template import Template
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import CATALOG_INFO, PLAN_FILE, REQUEST_FILE
 from neuroscale.repo.snapshot import Snapshot, read_file
 from neuroscale.request.service_request import KnownNames, Request, check_request, fault_of, load_request
-
-_MOST_CHANGES = 1000
-
-
-@dataclass(frozen=True)
-class Stood:
-    """A commit of the base branch, and its day as an ISO date."""
-
-    commit: str
-    day: str
-
-    def __str__(self) -> str:
-        return f"commit {self.commit[:12]} of {self.day}"
-
-
-class History:
-    """The base branch by its first parents: its own commits, without those of the branches merged into it.
-
-    `folders`: the folders that `stood` may be called with. It asks Git once, at the first call.
-    """
-
-    def __init__(self, change: Change, folders: Sequence[str]) -> None:
-        self._change = change
-        self._folders = folders
-        self._answers: dict[str, Stood | None] = {}
-
-    def stood(self, folder: str) -> Stood | None:
-        """The newest commit that made a folder of the base branch exactly what it is after the change.
-
-        None if the folder was never like this in the commits that are looked through. The present state of a folder
-        that the change leaves alone does not count: it must have been like this before its last change.
-        """
-        if folder not in self._answers:
-            self._answers[folder] = self._find(folder)
-        return self._answers[folder]
-
-    def grows(self, folder: str, after: Plan) -> bool:
-        """Whether a service takes more accelerators than on the base branch, or is not known to be there."""
-        plan = locked_plans(self._change.before, [folder]).get(folder)
-        return plan is None or after.replicas.min * after.accelerator_count > plan.replicas * plan.devices
-
-    def removes(self, path: str) -> bool:
-        """Whether the base branch has a file that the change's result lacks."""
-        return self._change.before.read(path) is not None and self._change.after.read(path) is None
-
-    @property
-    def reach(self) -> str:
-        """The part of the branch that was looked through, in words."""
-        if len(self._commits) < _MOST_CHANGES:
-            return "on the base branch"
-        return f"in the last {_MOST_CHANGES} changes of the base branch (older ones were not looked at)"
-
-    @cached_property
-    def _commits(self) -> list[Stood]:
-        """The commits of the base branch that changed one of the folders, newest first."""
-        options = ("--first-parent", f"--max-count={_MOST_CHANGES}", "--format=%H %cs")
-        listed = self._change.git.text("log", *options, self._change.base, "--", *few_paths(self._folders))
-        return [Stood(*line.split(" ")) for line in listed.splitlines()]
-
-    def _find(self, folder: str) -> Stood | None:
-        git = self._change.git
-        wanted = git.tree(self._change.tree, folder)
-        if not wanted or "\n" in folder:  # git reads one name a line
-            return None
-        names = "".join(f"{one.commit}:{folder}\n" for one in self._commits)
-        told = git.run("cat-file", "--batch-check=%(objectname)", data=names.encode(errors="surrogateescape"))
-        states = [line == wanted for line in told.stdout.decode(errors="replace").split("\n")]
-        start = 0
-        if git.tree(self._change.base, folder) == wanted:
-            start = states.index(False) if False in states else len(states)
-        if True not in states[start:]:
-            return None
-        newest = states.index(True, start)
-        # Commits that changed another folder saw it as well.
-        after = states.index(False, newest) if False in states[newest:] else len(states)
-        return self._commits[after - 1]
-
 
 GATE = "drift"
 _SHOWN_LINES = 6
@@ -286,6 +209,23 @@ class _Comparison:
             fix += f" Then run `neuroscale replan {self.folder}` and commit the result."
             self.say(rule, REQUEST_FILE, message, fix, notice=fault is None)
 
+    def _stood(self, request: Request, locked: Plan) -> Stood | None:
+        """The newest commit of the base branch whose own template renders the folder as it is, if there is a history
+        and the folder stood there before."""
+        if self.history is None:
+            return None
+        return self.history.stood(self.folder, partial(self._is_rendered, request, locked))
+
+    def _is_rendered(self, request: Request, locked: Plan, template: Template) -> bool:
+        return not self._differences(render(request, locked, template))
+
+    def _differences(self, rendered: dict[str, str]) -> list[Finding]:
+        """The files that differ from rendered ones."""
+        rendered.setdefault(CATALOG_INFO, "")  # the template may render none, and then there is to be none
+        read = {name: self.snapshot.read(f"{self.folder}/{name}") for name in rendered}
+        actual = {name: data for name, data in read.items() if data is not None}
+        return compare(self.folder, {name: text.encode() for name, text in rendered.items()}, actual)
+
     def _files(self, request: Request, locked: Plan) -> None:
         """Whether the files are what request and plan render to, or were like this on the base branch before."""
         try:
@@ -293,14 +233,11 @@ class _Comparison:
         except InputError as error:
             faults = problem_findings(GATE, "render", error)
         else:
-            rendered.setdefault(CATALOG_INFO, "")  # the template may render none, and then there is to be none
-            read = {name: self.snapshot.read(f"{self.folder}/{name}") for name in rendered}
-            actual = {name: data for name, data in read.items() if data is not None}
-            faults = compare(self.folder, {name: text.encode() for name, text in rendered.items()}, actual)
+            faults = self._differences(rendered)
             if rendered[info := CATALOG_INFO] and self.history and self.history.removes(f"{self.folder}/{info}"):
                 fix = f"Run `neuroscale render {self.folder}/{REQUEST_FILE}` and commit the file."
                 faults.append(file_finding(GATE, "edited", f"{self.folder}/{info}", "is removed alone", fix))
-        if not faults or self.history is None or (stood := self.history.stood(self.folder)) is None:
+        if not faults or (stood := self._stood(request, locked)) is None:
             self.findings += faults
             return
         names = ", ".join(sorted({fault.file.rpartition("/")[2] for fault in faults}))
@@ -314,7 +251,7 @@ class _Comparison:
         merged; but a change may bring in or alter a lock only if it says what the planner says, or if it brings back
         the whole folder as it was merged once.
         """
-        platform, history = self.platform, self.history
+        platform = self.platform
         fresh = plan(request, platform.catalog, platform.settings, platform.template.version)
         if fresh == locked:
             return
@@ -327,17 +264,19 @@ class _Comparison:
         shown = shortened(differing, 4, separator="; ")
         if _origin(fresh) != _origin(locked) and not self.service.plan_changed:
             self.say("old-lock", PLAN_FILE, f"{older} would differ: {shown}", newer, notice=True)
-        elif history is not None and (stood := history.stood(self.folder)) is not None:
+        elif (stood := self._stood(request, locked)) is not None:
             message = f"is the plan of {stood} of the base branch, with its request and its files; "
             self.say("restored-plan", PLAN_FILE, f"{message}a new plan would differ: {shown}", newer, notice=True)
             offered = platform.settings.environments[request.environment].accelerators
-            if self.service.change == "added" and locked.accelerator not in offered:
+            if locked.accelerator not in offered:
                 message = (
                     f"asks for {locked.accelerator}, which {request.environment} no longer has: its pods would wait"
                 )
-                self.say("no-accelerator", PLAN_FILE, message, f"{self.replan}: it chooses among {', '.join(offered)}.")
+                fix = f"{self.replan}: it chooses among {', '.join(offered)}. Or give {request.environment} the "
+                fix += f"accelerator back first (environments.{request.environment}.accelerators of the settings)."
+                self.say("no-accelerator", PLAN_FILE, message, fix)
         else:
-            never = "" if history is None else f", and no such folder was found {history.reach}"
+            never = "" if self.history is None else f", and {self.history.never(self.folder)}"
             message = f"differs from the plan that the planner makes for this request{never}: {shown}"
             fix = f"{self.replan}; an exception to the plan belongs in the request's overrides."
             self.say("edited-plan", PLAN_FILE, message, fix)

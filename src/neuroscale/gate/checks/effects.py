@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from neuroscale.core.errors import InputError, UntrustedError
-from neuroscale.core.yaml_io import Document
+from neuroscale.core.yaml_io import Document, read_document
 from neuroscale.gate.check import Anew, GateCheck, LeftOut, Run
 from neuroscale.gate.checks.effects_requests import (
     GATE,
@@ -39,7 +39,7 @@ from neuroscale.rendering.scaffolder.lint import lint
 from neuroscale.rendering.scaffolder.skeleton_values import template_values
 from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import render
-from neuroscale.repo.layout import CATALOG, EXAMPLES, RENDERED_KINDS, REQUEST_FILE, SETTINGS, TEMPLATE
+from neuroscale.repo.layout import CATALOG, CATALOG_INFO, EXAMPLES, RENDERED_KINDS, REQUEST_FILE, SETTINGS, TEMPLATE
 from neuroscale.repo.snapshot import MemorySnapshot, read_file
 from neuroscale.request.service_request import KnownNames, Request, check_request
 
@@ -240,11 +240,11 @@ class _Work:
         if self.change.touches(TEMPLATE):
             self._values.append(template_values(asked.request, after.plan))
         self._plans[asked.label] = after.plan
-        objects = self._objects(asked, after.files, judged=before.files != after.files)
+        self._objects(asked, after.files, judged=before.files != after.files)
         if before.plan is None:
             self._new.append(asked.label)
-        elif before.files != after.files:
-            self._compare(asked, self._objects(asked, before.files, judged=None), objects)
+        else:
+            self._compare(asked, before.files, after.files)
 
     def _not_rendered(self, asked: Asked, before: _Side, after: _Side) -> None:
         if before.plan is None and after.refused:
@@ -259,17 +259,15 @@ class _Work:
         fix = "Correct the template, the settings or the catalog, or what the request asks for."
         self.findings.append(file_finding(GATE, "not-rendered", asked.file, told, fix, severity=severity))
 
-    def _objects(self, asked: Asked, files: Mapping[str, str], judged: bool | None) -> dict[str, Manifest]:
-        """The objects by their file's name. `judged`: the change renders them anew; None for the base's objects."""
+    def _objects(self, asked: Asked, files: Mapping[str, str], *, judged: bool) -> None:
+        """Hand on the objects of a service. `judged`: the change renders them anew."""
         folder = asked.path.folder
         snapshot = MemorySnapshot({f"{folder}/{name}": text.encode() for name, text in files.items()})
         findings, objects = read_service(snapshot, asked.path)
-        named = {one.file.rpartition("/")[2]: one for one in objects}
-        if judged is None:
-            return named
         if judged:
             self.findings += [self._of_skeleton(one, asked) for one in findings]
-        for name, one in named.items():
+        for one in objects:
+            name = one.file.rpartition("/")[2]
             # Its lines are those of a rendered file that exists nowhere.
             placed = replace(one, file=self._skeleton(name), document=Document(one.value))
             if self._given.get(_key(one)) == one.value:
@@ -277,12 +275,16 @@ class _Work:
             self._servers.append(placed)
             if judged:
                 self._manifests.setdefault(f"{asked.label} {asked.locked is None} {name}", placed)
-        return named
 
-    def _compare(self, asked: Asked, before: Mapping[str, Manifest], after: Mapping[str, Manifest]) -> None:
-        for name in RENDERED_KINDS:
-            if name in before and name in after:
-                self._add(after[name].kind, before[name].value, after[name].value, asked.label, asked.request.service)
+    def _compare(self, asked: Asked, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        """Note how each rendered file differs, by its values, or by its text where they are the same."""
+        for name in (*RENDERED_KINDS, CATALOG_INFO):
+            sides = [files.get(name) for files in (before, after)]
+            if sides[0] != sides[1]:
+                kind, values = RENDERED_KINDS.get(name, name), [_value(text, name) for text in sides]
+                if values[0] == values[1]:
+                    kind, values = f"{name}, its text alone:", [_different_line(*sides), _different_line(*sides[::-1])]
+                self._add(kind, values[0], values[1], asked.label, asked.request.service)
 
     def _add(self, kind: str, before: Any, after: Any, label: str, service: str) -> None:
         """Note the differences of two objects; two services differ alike if only their name differs."""
@@ -340,6 +342,20 @@ class _Work:
 
 def _key(manifest: Manifest) -> tuple[str, tuple[str, str, str, str]]:
     return (manifest.service.environment if manifest.service else "", manifest.identity)
+
+
+def _value(text: str | None, name: str) -> Any:
+    """The value of a rendered file; its text if it is not one document."""
+    try:
+        return None if text is None else read_document(text, name).value
+    except InputError:
+        return text
+
+
+def _different_line(text: str | None, other: str | None) -> str:
+    """The first line of a text at which another text goes on differently."""
+    lines, others = (text or "").splitlines(), (other or "").splitlines()
+    return next((line for number, line in enumerate(lines) if others[number : number + 1] != [line]), "")
 
 
 def _manifests(text: str, path: str) -> list[Manifest]:

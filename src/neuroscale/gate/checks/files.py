@@ -16,6 +16,7 @@ from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.gate.check import GateCheck, Run
 from neuroscale.gate.checks.colliding_names import name_collisions, taken_names
 from neuroscale.gate.checks.git_attributes import ATTRIBUTES, attribute_findings
+from neuroscale.gate.checks.locked_sources import evaluate_locks
 from neuroscale.gate.checks.whole_tree import evaluate_tree
 from neuroscale.gate.evaluation import Evaluation, file_finding, problem_findings
 from neuroscale.gate.judged_files import GateInput, ServiceFolder, SourceFile
@@ -45,7 +46,8 @@ _NO_TREE = (
 
 
 class FilesCheck(GateCheck):
-    """Reads every object, for all other checks. For a change it looks at the whole tree of the merge result."""
+    """Reads every object, for all other checks. For a change it looks at the whole tree of the merge result, and at the
+    locks that it touches."""
 
     name = GATE
     title = "Files"
@@ -55,8 +57,10 @@ class FilesCheck(GateCheck):
         self.value = tuple(manifests)
         if run.change is None:
             return seen
-        found, tripwires = evaluate_tree(run.change)
-        findings = tuple(dict.fromkeys((*seen.findings, *found)))
+        found, of_tree = evaluate_tree(run.change)
+        locked, of_locks = evaluate_locks(run.change)
+        findings = tuple(dict.fromkeys((*seen.findings, *found, *locked)))
+        tripwires = of_tree + of_locks
         return replace(seen, findings=findings, tripwires=seen.tripwires + tripwires, caught=seen.caught + tripwires)
 
     def not_checked(self, run: Run) -> Iterable[str]:

@@ -20,7 +20,7 @@ from neuroscale.gate.evaluation import file_finding
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX
-from neuroscale.repo.git import Git
+from neuroscale.repo.git import Git, TooLargeError
 from neuroscale.repo.layout import MANIFESTS, PROTECTED
 
 ATTRIBUTES = ".gitattributes"
@@ -140,9 +140,12 @@ def changed_attributes(change: Change) -> list[Finding]:
 
 def changed_lines(change: Change, path: str) -> str:
     """The lines of a file that a change removes and adds, escaped and bounded."""
-    before, after = (
-        (side.read(path) or b"").decode("utf-8", "replace").split("\n") for side in (change.before, change.after)
-    )
+    try:
+        before, after = (
+            (side.read(path) or b"").decode("utf-8", "replace").split("\n") for side in (change.before, change.after)
+        )
+    except TooLargeError:
+        return "it is too large to be read"
     removed, added = list(Counter(before) - Counter(after)), list(Counter(after) - Counter(before))
     shown = removed[: max(_MOST_LINES // 2, _MOST_LINES - len(added))]
     lines = [f"- {_shown(line)}" for line in shown]

@@ -27,6 +27,7 @@ from neuroscale.gate.fit.vllm_containers import (
     ContainerFault,
     Unread,
     VllmContainer,
+    check_device_names,
     check_devices,
     check_values,
     hidden_values,
@@ -323,17 +324,20 @@ class _Judgement:
     def _variables(self, place: KnownPlace | None) -> None:
         environment, service = self.command.environment, self.server.port_service
         faults = list(check_values(environment))
+        of_version: list[ContainerFault] = []
         if place is not None and not self.server.workers:  # pods with workers differ
             pods = place.place.pods if reaches_all_pods(self.parsed) else 1
             used = math.ceil(pod_ranks(self.parsed) / pods)
             faults += check_devices(environment, place.device.family, used, place.place.count)
+            versions = (self.command.version, self.parsed.version)
+            of_version += check_device_names(environment, place.device.family, used, *versions)
             for message in hidden_values(self.command.hidden, place.device.family):
                 self._not_judged(ENV, message, "Write the variable's value into the manifest.")
         if service is not None and PORT not in {*environment, *self.command.hidden}:
             why = f"the Service {PORT_SERVICE} of its namespace makes Kubernetes set {PORT} to an address: vLLM ends"
             fix = "Give the Service another name, or the pod enableServiceLinks: false."
             faults.append(ContainerFault("variable-value", ENV, why, fix))
-        self._of_container(replace(fault, refused=self.parsed.exact) for fault in faults)
+        self._of_container([*(replace(fault, refused=self.parsed.exact) for fault in faults), *of_version])
 
     def _stretched(self, model: KnownModel) -> KnownModel:
         """The model with the context length that the command forces, though the model's own is shorter."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from neuroscale.manifests.pod_resources import Pod, read_pod
 from neuroscale.manifests.runtime_merge import filled
 from neuroscale.vllm.command import ServeCommand, serve_command
 from neuroscale.vllm.engine_arguments import CACHE_SPACE, cache_space
+from neuroscale.vllm.known_arguments import numbers
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,32 @@ def hidden_values(hidden: Mapping[str, str], family: str) -> Iterator[str]:
     for name in (*(name for name, _, _ in _VALUES if name != CACHE_SPACE), *_VISIBLE.get(family, ())):
         if name in hidden:
             yield f"whether vLLM starts with its {name} cannot be judged: {hidden[name]}"
+
+
+_UUIDS = (0, 24)
+"""The first release that finds a GPU by its UUID: `device_control_id_to_physical_device_id` in vLLM's sources of 0.24.0
+and 0.32.0 asks NVML for the whole UUID, and refuses one on ROCm; 0.22.1 and 0.23.0 take `int()` of the text."""
+_MAPPED = "CUDA_VISIBLE_DEVICES"  # on ROCm, too
+_UUID = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|MIG-.+", re.IGNORECASE)
+
+
+def check_device_names(
+    environment: Mapping[str, str], family: str, used: int, version: str, newest: str
+) -> Iterator[ContainerFault]:
+    """Faults of the names of a pod's devices, of which `used` ranks take the first ones. `version`: the server's ("":
+    not known), and `newest`: the newest that is known here; beyond it, or without it, a fault is a notice."""
+    if family not in _VISIBLE:
+        return
+    reads_uuids = family == "cuda" and (not version or numbers(version) >= _UUIDS)
+    for entry in environment.get(_MAPPED, "").split(",")[:used]:
+        if not entry.strip() or _whole(entry) or (reads_uuids and _UUID.fullmatch(entry)):
+            continue
+        wanted = "whole numbers and a GPU's whole UUID" if reads_uuids else "whole numbers alone"
+        message = f"{_MAPPED}: {entry!r}, and vLLM {version or newest} reads {wanted}: it ends"
+        fix = "Remove the variable: the pod sees only its own accelerators."
+        is_known = bool(version) and numbers(version) <= numbers(newest)
+        yield ContainerFault("variable-value", ENV, message, fix, refused=is_known)
+        return
 
 
 def check_devices(environment: Mapping[str, str], family: str, used: int, there: int) -> Iterator[ContainerFault]:
