@@ -291,10 +291,11 @@ def _of_readers() -> tuple[tuple[str, ...], tuple[str, ...]]:
 @dataclass(frozen=True)
 class OpenService:
     """A service with the open cluster that has it. `statuses`: of all services that its name may mean. `asked_in`: the
-    environment that was named, else the only one in which this checkout holds the service ("": neither). `request`: its
-    answers in Git (None: they are not known)."""
+    environment that was named, else the only one in which this checkout holds the service ("": neither). `clone`: where
+    its files are read. `request`: its answers in Git (None: they are not known)."""
 
     cluster: Cluster
+    clone: Clone
     service: Service
     statuses: tuple[ServiceStatus, ...]
     asked_in: str
@@ -313,7 +314,7 @@ def opened_service(service: str, environment: str, where: Where, opened: Reposit
         statuses = tuple(Reader(cluster, clone, opened.settings).ask(question).services)
         found = one_service(statuses, question.name)
         request = clone.request(ServicePath(found.environment, found.name)) if found.environment else None
-        yield OpenService(cluster, found, statuses, asked_in, request)
+        yield OpenService(cluster, clone, found, statuses, asked_in, request)
 
 
 def configured(
