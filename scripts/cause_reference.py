@@ -19,6 +19,12 @@ that programs can rely on them. `scripts/cause_reference.py` writes this file fr
 How often it is right is judged on public logs (`tests/ground_truth/logs/README.md`). Of the last 129 that were
 collected, before anything was changed for them, 96 were right, 25 were told as unknown and eight as another cause.
 
+`explain` says that a cause is **not sure**, and why: an error that the cause does not explain stands before it (the
+line that speaks against it is shown), only a note tells it, or its line says where something failed and not what.
+What a client sent (requests, prompts, answers, addresses) is no evidence. The search takes at most 3 s of processor
+time, and a log that needs more is **not judged**; of a log of more than 2 MiB or 40,000 lines the first and the
+last lines are read. Every repeat of a pattern has a bound, which a test checks: write `{1,80}` instead of `+`.
+
 | identifier | what happened | what to do |
 | --- | --- | --- |
 """

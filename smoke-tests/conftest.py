@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ from neuroscale.smoke.expected_services import (
     who_am_i,
 )
 from neuroscale.smoke.model_requests import Prompts
-from neuroscale.smoke.pytest_plugin import distrust, hide
+from neuroscale.smoke.pytest_plugin import asking, distrust, hide
 from neuroscale.smoke.results import NeedsError
 from neuroscale.smoke.runner import Spec
 
@@ -110,13 +111,14 @@ def opened(
 ) -> Iterator[Opened]:
     """The endpoint, or why it cannot be opened."""
     with contextlib.ExitStack() as stack:
-        inside = None
+        inside, ask = None, asking(pytestconfig)
         try:
-            inside = endpoint = stack.enter_context(open_endpoint(cluster, service.namespace, service.name))
+            opening = open_endpoint(cluster, service.namespace, service.name)
+            inside = endpoint = replace(stack.enter_context(opening), asking=ask)
             hide(pytestconfig, inside.key)
             if url := spec.base_url or (spec.connect_to and https_url(cluster, service)):
                 opening = open_endpoint(cluster, service.namespace, service.name, base_url=url, routes=spec.routes)
-                endpoint = stack.enter_context(opening)
+                endpoint = replace(stack.enter_context(opening), asking=ask)
                 hide(pytestconfig, endpoint.key)
                 # Where no service answers at all, one check fails in place of all that would ask.
                 if model_requests.status(endpoint, "GET", "/v1/models", None, spec.patience, key=None) == 404:

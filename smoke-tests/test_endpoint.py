@@ -7,7 +7,7 @@ import pytest
 from neuroscale.cluster.command_lines import CommandLines
 from neuroscale.cluster.endpoint import chat
 from neuroscale.cluster.endpoint.connection import Endpoint
-from neuroscale.cluster.endpoint.errors import UnreachedError
+from neuroscale.cluster.endpoint.errors import EndpointError, UnreachedError
 from neuroscale.smoke import model_requests
 from neuroscale.smoke.expected_services import Opened, Service
 from neuroscale.smoke.model_requests import garbage
@@ -33,11 +33,14 @@ _QUESTIONS = (
 def test_the_endpoint_can_be_reached(opened: Opened, service: Service, lines: CommandLines, note: Notes) -> None:
     """The endpoint can be reached, and its key read."""
     if opened.endpoint is None:
+        way = isinstance(opened.problem, EndpointError) and bool(opened.problem.way)
         if isinstance(opened.problem, UnreachedError):
-            raise FindingError(opened.problem.told, opened.problem.do)
+            raise FindingError(opened.problem.told, opened.problem.do, way=way)
         status, key = (lines.own(f"{name} {service.name}") for name in ("status", "key"))
         do = f"{status}; if its key is missing: {key}"
-        raise (FindingError if opened.of_the_service else CannotTellError)(str(opened.problem), do)
+        if opened.of_the_service:
+            raise FindingError(str(opened.problem), do, way=way)
+        raise CannotTellError(str(opened.problem), do)
     note(f"{opened.endpoint.url} by {opened.endpoint.how}")
 
 
@@ -101,25 +104,23 @@ def test_it_streams(endpoint: Endpoint, service: Service, spec: Spec, note: Note
     for attempt in range(_TRIES):
         if attempt:
             tokens = max(tokens, min(2 * tokens, service.plan.max_model_len // 2))
-        parts: list[chat.Part] = []
         answer = chat.complete(
             endpoint,
             "The history of the sea begins",
             model_requests.limits(spec.patience, tokens, sampled=True, whole=True),
-            on_part=parts.append,
         )
         require(
             answer.completion_tokens == tokens and answer.ttft_seconds is not None,
-            f"asked for {tokens} tokens, {answer.completion_tokens} came in {len(parts)} parts",
+            f"asked for {tokens} tokens, {answer.completion_tokens} came in {answer.parts} parts",
             f"Read the server's log: {endpoint.look}",
         )
         rate = answer.tokens_per_second
-        streams = (len(parts) > 1 or tokens == 1) and (rate is None or rate < model_requests.FASTEST)
+        streams = (answer.parts > 1 or tokens == 1) and (rate is None or rate < model_requests.FASTEST)
         if streams:
             break
     require(
         streams,
-        f"{tokens} tokens came in {len(parts)} parts all at once, {answer.seconds:.2f} s after the request",
+        f"{tokens} tokens came in {answer.parts} parts all at once, {answer.seconds:.2f} s after the request",
         "Something between client and server holds the stream back: check the gateway's buffering.",
     )
     note(f"first token after {answer.ttft_seconds:.3f} s, {rate or 0:.1f} tokens/s, {tokens} tokens")
@@ -130,9 +131,10 @@ def test_what_it_answers_is_text(endpoint: Endpoint, service: Service, spec: Spe
     """The answers are text, not empty and not the same again and again."""
     tokens = min(_SOME, service.request.longest_answer_tokens)
     options = model_requests.limits(spec.patience, tokens, sampled=True)
-    answers = [chat.chat(endpoint, one, options, stream=False) for one in _QUESTIONS]
-    answers += [chat.complete(endpoint, one, options, stream=False) for one in _QUESTIONS]
-    for question, answer in zip(_QUESTIONS * 2, answers, strict=True):
+    asked = [(ask, question) for ask in (chat.chat, chat.complete) for question in _QUESTIONS]
+    for ask, question in asked:
+        # Each is judged at once, since a later request may not be answered.
+        answer = ask(endpoint, question, options, stream=False)
         text = answer.text or answer.reasoning
         wrong = garbage(text)
         if not text and answer.tool_calls:
@@ -143,4 +145,4 @@ def test_what_it_answers_is_text(endpoint: Endpoint, service: Service, spec: Spe
             "Check that weights, revision, dtype and KV cache of the manifest are right for this model and runtime. "
             "If earlier answers were text, revert the last change.",
         )
-    note(f"{len(answers)} answers")
+    note(f"{len(asked)} answers")

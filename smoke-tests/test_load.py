@@ -61,7 +61,7 @@ def test_the_forms_users_are_all_answered_at_once(
     prompt = min(_PROMPT, service.request.longest_prompt_tokens)
     tokens = min(_ANSWER, service.request.longest_answer_tokens)
     options = model_requests.limits(spec.patience, tokens, sampled=True, whole=True)
-    answers, errors = model_requests.at_once(endpoint, [prompts.of(prompt) for _ in range(at_once)], options)
+    answers, errors = model_requests.at_once(endpoint, lambda: [prompts.of(prompt) for _ in range(at_once)], options)
     cut = [one for one in answers if one.completion_tokens != tokens]
     require(
         not errors and not cut,

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from neuroscale.cluster.endpoint.connection import Endpoint
+from neuroscale.cluster.endpoint.connection import Endpoint, way_that_failed
+from neuroscale.cluster.endpoint.errors import EndpointError, UnreachedError
 from neuroscale.cluster.endpoint.routes import OPTION, Routes
 from neuroscale.core.errors import causes
 from neuroscale.smoke import model_requests
@@ -47,19 +48,28 @@ def _questions(model: str) -> list[tuple[str, str, dict[str, Any] | None]]:
 def _refused(endpoint: Endpoint, patience: float, key: str | None, what: str) -> str:
     """Raises FindingError if a path under /v1 does not answer 401."""
     assert endpoint.key is not None
-    wrong, paths = [], []
-    for method, path, body in _questions(endpoint.model):
-        status = model_requests.status(endpoint, method, path, body, patience, key=key)
-        # A path without an answer needs no guard.
-        if status in (404, 405):
-            status = model_requests.status(endpoint, method, path, body, patience, key=endpoint.key.secret)
+    wrong: list[str] = []
+    paths, ways = [], []
+    for question in _questions(endpoint.model):
+        path = question[1]
+        try:
+            status = model_requests.status(endpoint, *question, patience, key=key)
+            # A path without an answer needs no guard.
             if status in (404, 405):
-                continue
-            status = 404
+                status = model_requests.status(endpoint, *question, patience, key=endpoint.key.secret)
+                if status in (404, 405):
+                    continue
+                status = 404
+        except EndpointError:
+            if wrong:
+                break  # what was seen counts
+            raise
         paths.append(path)
         if status != 401:
             wrong.append(f"{path} answers {status}")
-    require(not wrong and paths, f"with {what}: {', '.join(wrong) or 'no path answers'}", _BROKEN)
+            ways.append(endpoint.way_of(status))
+    told = f"with {what}: {', '.join(wrong) or 'no path answers'}"
+    require(not wrong and paths, told, _BROKEN, way=bool(ways) and all(ways))
     return f"401 from {', '.join(paths)}"
 
 
@@ -90,24 +100,31 @@ def test_no_path_outside_v1_runs_the_model_for_anybody(endpoint: Endpoint, spec:
     status, text = model_requests.reply(endpoint, "POST", "/invocations", question, spec.patience, key=None)
     # vLLM guards only /v1, and answers chats on these paths too, unless the manifest replaces them.
     runs = ["/invocations"] if status < 300 and '"choices"' in text else []
-    scoring = [path for path in _SCORING if _lets_in(endpoint, "POST", path, spec.patience)]
+    _none_runs(runs)
+    if _lets_in(endpoint, "GET", _DEVELOPMENT, spec.patience):
+        _none_runs([f"{_DEVELOPMENT} (vLLM's development mode)"])
+    scoring = []
+    for path in _SCORING:
+        if _lets_in(endpoint, "POST", path, spec.patience):
+            scoring.append(path)
+            _none_runs(scoring if endpoint.how == "url" else [])
     told = ["/tokenize"] if _lets_in(endpoint, "POST", "/tokenize", spec.patience) else []
     told += [path for path in ("/metrics", "/openapi.json") if _lets_in(endpoint, "GET", path, spec.patience)]
-    if _lets_in(endpoint, "GET", _DEVELOPMENT, spec.patience):
-        runs.append(f"{_DEVELOPMENT} (vLLM's development mode)")
-    if endpoint.how == "url":
-        runs += scoring
-    require(
-        not runs,
-        f"without a key, {' and '.join(runs)} runs the model",
-        "Let the gateway route only /v1, and render the service again: vLLM asks for the key nowhere else.",
-    )
     if scoring:
         # vLLM does not guard these paths. NetworkPolicy and gateway do, but this request passed neither.
         raise NotApplicableError(
             f"{_NO_URL}; it answers {', '.join(scoring + told)} to clients that the NetworkPolicy lets in"
         )
     note(f"without a key it answers {', '.join(told)}" if told else "nothing else answers")
+
+
+def _none_runs(paths: list[str]) -> None:
+    """Raises FindingError at once, since a later request may not be answered."""
+    require(
+        not paths,
+        f"without a key, {' and '.join(paths)} runs the model",
+        "Let the gateway route only /v1, and render the service again: vLLM asks for the key nowhere else.",
+    )
 
 
 def _lets_in(endpoint: Endpoint, method: str, path: str, patience: float) -> bool:
@@ -125,18 +142,23 @@ def test_its_certificate_is_verified(endpoint: Endpoint, note: Notes) -> None:
     told = f"the address {endpoint.url} is not https: keys and prompts are sent unencrypted"
     require(url.scheme == "https", told, _see_tls(endpoint))
     host, port = url.hostname or "", url.port or 443
-    try:
-        with (
-            socket.create_connection(endpoint.routes.place(host, port), _WITHIN) as plain,
-            endpoint.routes.context(host, port).wrap_socket(plain, server_hostname=host) as secure,
-        ):
-            certificate, version = secure.getpeercert() or {}, secure.version()
-    except ssl.SSLCertVerificationError as error:
-        raise FindingError(
-            f"the certificate of {host} is not trusted: {error.verify_message}", _see_tls(endpoint)
-        ) from error
-    except OSError as error:
-        raise FindingError(f"{host} does not speak TLS: {error}", _see_tls(endpoint)) from error
+
+    def ask() -> tuple[Any, str | None]:
+        try:
+            with (
+                socket.create_connection(endpoint.routes.place(host, port), _WITHIN) as plain,
+                endpoint.routes.context(host, port).wrap_socket(plain, server_hostname=host) as secure,
+            ):
+                return secure.getpeercert() or {}, secure.version()
+        except ssl.SSLCertVerificationError as error:
+            told = f"the certificate of {host} is not trusted: {error.verify_message}"
+            raise FindingError(told, _see_tls(endpoint)) from error
+        except OSError as error:
+            raise UnreachedError(
+                f"{host} does not speak TLS: {error}", _see_tls(endpoint), way_that_failed(error)
+            ) from error
+
+    certificate, version = endpoint.asking(ask)
     ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(str(certificate["notAfter"])), UTC)
     left = (ends - datetime.now(UTC)).days
     require(left >= _LEAST_DAYS or _is_short(certificate), f"its certificate ends in {left} days", _see_tls(endpoint))

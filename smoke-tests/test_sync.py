@@ -30,11 +30,11 @@ def test_argo_cd_has_synced_the_merged_revision(
     sync, health = part(found, "status", "sync"), part(found, "status", "health")
     revision = str(sync.get("revision") or "")
     short, merged = revision[:10] or "no commit", target.revision[:10]
-    stands = standing(target.root, service.path.folder, target.revision, revision)
+    stands = standing(target.root, service.path.folder, target.revision, revision, spec.sources)
     if revision and stands in ("ahead", "unknown"):
         told = {
             "ahead": f"Argo CD is at {short}, where {service.name} was changed again since {merged}",
-            "unknown": f"Argo CD is at {short}, which this clone does not know",
+            "unknown": f"Argo CD is at {short}, which neither this clone nor {' or '.join(spec.sources)} has",
         }[stands]
         # The change under test may not be the cause of any other failure.
         distrust(pytestconfig, told)

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Literal
 
 from accuracy.cases import FIGURES, Figure, KnownMiss, PublishedFigures, StartCase, held_out
-from accuracy.planner_answers import Planner, State
+from accuracy.planner_answers import PlannedFigures, Planner, State
 from accuracy.reading import Cases
 from neuroscale.models.cache_bytes import bytes_per_token
 from neuroscale.models.facts import Basis, Group, ModelFacts
@@ -253,6 +253,46 @@ def _others(cases: Cases, case: str, figure: Figure, measured: float | str) -> d
 
 def _error(predicted: float, measured: float) -> float | None:
     return (predicted - measured) / abs(measured) if measured else None
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What planning says without reserve about a start: that it starts, that it does not, or that the memory for its
+    cache lies within the printed margin."""
+
+    case: str
+    kind: Literal["sure fit", "sure refusal", "margin"]
+    held_out: bool
+    kept: bool
+    off_gib: float = 0.0  # planned minus measured memory for the cache
+
+
+def promises(cases: Cases, planner: Planner) -> tuple[Promise, ...]:
+    """The promises about all starts whose verdict or cache is judged."""
+    found: list[Promise] = []
+    for case in cases.starts:
+        answer = planner.start(case) if case.left_out is None else None
+        if answer is None or answer.state != "answered":
+            continue
+        verdict, held = answer.figures.get("verdict"), held_out(case.id)
+        if "verdict" in case.judged and not answer.unsure:
+            kind: Literal["sure fit", "sure refusal"] = "sure fit" if verdict == "started" else "sure refusal"
+            found.append(Promise(case.id, kind, held, verdict == case.outcome))
+        off = _off_gib(case, answer)
+        if off is not None and answer.margin_gib is not None:
+            found.append(Promise(case.id, "margin", held, abs(off) <= answer.margin_gib, off))
+    return tuple(found)
+
+
+def _off_gib(case: StartCase, answer: PlannedFigures) -> float | None:
+    """GiB of the cache, planned minus measured; tokens count by the planned bytes of a token."""
+    planned, tokens = answer.figures.get("kv_gib"), answer.figures.get("kv_tokens")
+    if not isinstance(planned, float) or not {"kv_gib", "kv_tokens"} & set(case.judged):
+        return None
+    measured = case.measured.kv_gib
+    if measured is None and case.measured.kv_tokens and isinstance(tokens, int) and tokens:
+        measured = planned * case.measured.kv_tokens / tokens
+    return None if measured is None else planned - measured
 
 
 @dataclass(frozen=True)

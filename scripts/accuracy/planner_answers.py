@@ -29,13 +29,15 @@ State = Literal["answered", "not judged", "crashed"]
 @dataclass(frozen=True)
 class PlannedFigures:
     """Planning's answer. `words`: why it gives no figure, or the reason of the verdict. `basis`: the source of the
-    model's facts. `unsure`: planning says that the opposite verdict is possible."""
+    model's facts. `unsure`: planning says that the opposite verdict is possible. `margin_gib`: GiB by which the
+    memory for the cache may be off, as it says (None: it says none)."""
 
     state: State
     figures: Mapping[Figure, float | str] = field(default_factory=dict)
     words: str = ""
     basis: Basis | None = None
     unsure: bool = False
+    margin_gib: float | None = None
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,9 @@ def _figures(case: StartCase, facts: ModelFacts) -> PlannedFigures:
         figures["concurrency"] = found.max_concurrency
     if "tokens_of_memory" in case.judged:
         figures["tokens_of_memory"] = _tokens_of_memory(case, facts, device, arguments, version)
-    return PlannedFigures("answered", figures, _words(found), unsure=bool(found.close) or found.verdict == "tight")
+    unsure = bool(found.close) or found.verdict == "tight"
+    margin = found.band_gib if found.band_known else None
+    return PlannedFigures("answered", figures, _words(found), unsure=unsure, margin_gib=margin)
 
 
 def _tokens_of_memory(

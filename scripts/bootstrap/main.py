@@ -14,15 +14,16 @@ from pathlib import Path
 from bootstrap import prerequisites
 from bootstrap.bundle import VARIABLE, Bundle, RefusedError, address_of, pinned_go, read_digests
 from bootstrap.go import BUILD_CACHES
-from bootstrap.locks import locked
+from bootstrap.locks import locked, unused
 from bootstrap.module_zip import ModuleError
+from bootstrap.pace import Pace
 from bootstrap.running import BROKEN_OFF, WAITED_FOR, SetupError, say
 from bootstrap.steps import PURPOSES, Step, Steps
 from neuroscale.core import tool_cache
 from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.core.units import GIB
 
-_PACE_SHOWS = 60.0  # seconds of work
+_LONG = 300.0  # seconds
 
 
 def main(arguments: Sequence[str] = ()) -> int:
@@ -188,13 +189,16 @@ class _Beside:
         BROKEN_OFF.clear()
 
 
-def do(step: Step) -> None:
-    """Do a step's work, unless another set-up did it meanwhile."""
+def do(step: Step) -> float | None:
+    """Do a step's work. Returns its seconds without the wait for others; None if another set-up did it meanwhile."""
     with locked(step.lock, step.title) if step.lock is not None else contextlib.nullcontext():
+        start = time.monotonic()
         if step.place is not None:
             remove_unfinished(step.place)
-        if step.lock is None or not step.done():
-            step.work()
+        if step.lock is not None and step.done():
+            return None
+        step.work()
+        return time.monotonic() - start
 
 
 def perform(steps: list[Step]) -> None:
@@ -202,6 +206,12 @@ def perform(steps: list[Step]) -> None:
     todo = [step for step in steps if not step.done()]
     if len(todo) < len(steps):
         say(f"set-up: {len(steps) - len(todo)} of {len(steps)} parts are there and stay as they are.")
+    pace = Pace()
+    if sum(step.seconds for step in todo if not step.beside) >= _LONG:
+        say(
+            f"set-up: {pace.left(todo, 0.0)} on two quiet cores, without waits for other set-ups. The times below "
+            "follow this machine's pace."
+        )
     began = time.monotonic()
     beside: dict[str, _Beside] | None = None
     try:
@@ -209,13 +219,15 @@ def perform(steps: list[Step]) -> None:
             start = time.monotonic()
             if step.shared and beside is None:  # the first step after the Python packages
                 beside = {one.title: _Beside(one) for one in todo if one.beside}
-            left = _left(todo, number - 1, start - began)
-            say(f"[{number}/{len(todo)}] {step.title}; {left} left")
-            if beside and step.title in beside:
-                beside[step.title].join()
+            running = (beside or {}).get(step.title)
+            waits = running is None and _held(step)
+            left = f"{pace.left(todo[number - 1 :], start - began)} left"
+            say(f"[{number}/{len(todo)}] {step.title}; {f'another set-up is at it, then {left}' if waits else left}")
+            if running is not None and beside is not None:
+                running.join()
                 del beside[step.title]
-            else:
-                do(step)
+            elif (took := do(step)) is not None and step.shared:  # the packages follow the network's pace
+                pace.add(step.seconds, took)
             if not step.done():
                 raise SetupError(f"{step.title} ended well, but its result is not there. This is a defect of set-up.")
             say(f"      done in {time.monotonic() - start:.1f} s")
@@ -224,13 +236,12 @@ def perform(steps: list[Step]) -> None:
             running.break_off()
 
 
-def _left(steps: Sequence[Step], done: int, seconds: float) -> str:
-    """The time that the steps from number `done` on will take; `seconds`: the time that those before them took."""
-    before, after = (sum(step.seconds for step in part) for part in (steps[:done], steps[done:]))
-    # A machine's pace shows once some steps are done: a slow one, or one that is busy, takes several times as long.
-    pace = seconds / before if before >= _PACE_SHOWS else 1.0
-    minutes = after * pace / 60
-    return f"about {minutes:.0f} min" if minutes >= 1.5 else "about a minute"
+def _held(step: Step) -> bool:
+    """Whether another set-up works on the same part now."""
+    if step.lock is None:
+        return False
+    with unused(step.lock) as free:
+        return not free
 
 
 def remove_unfinished(place: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -35,7 +36,9 @@ class PythonPackages:
         self._locked = repository / "requirements" / ("runtime.txt" if runtime_only else "dev.txt")
         # The packages that build and install this repository's package are not among the runtime's packages.
         self._install_own = not runtime_only
+        self._packages = self._folder / "lib" / f"python{python_version()}" / "site-packages"
         self.python = self._folder / "bin" / "python"
+        self.command = self._folder / "bin" / "neuroscale"
         self.uv = self._folder / "bin" / "uv"
         self._kept_uv = kept_uv(cache, repository)
 
@@ -50,7 +53,8 @@ class PythonPackages:
 
     def done(self) -> bool:
         """Whether the environment was made here, and is as locked."""
-        return self.uv.exists() and self.python.exists() and read_seal(self._folder / _STAMP) == self.key()
+        there = all(program.exists() for program in (self.uv, self.python, self.command))
+        return there and read_seal(self._folder / _STAMP) == self.key()
 
     def install(self) -> None:
         """Install the environment as it is locked; replace one that set-up did not make on this machine.
@@ -83,8 +87,19 @@ class PythonPackages:
                 log=self._logs / "package.log",
                 env=variables,
             )
+        else:
+            self._write_command()
         write_seal(self._folder / _STAMP, self.key())
         started.unlink()
+
+    def _write_command(self) -> None:
+        """Make this repository's command without the packages that build a package."""
+        self._packages.mkdir(parents=True, exist_ok=True)
+        (self._packages / "neuroscale.pth").write_text(f"{self._repository / 'src'}\n", encoding="utf-8")
+        self.command.write_text(
+            f'#!/bin/sh\nexec {shlex.quote(str(self.python))} -P -m neuroscale "$@"\n', encoding="utf-8"
+        )
+        self.command.chmod(0o755)
 
     def keeps_uv(self) -> bool:
         """Whether the tool cache has the locked uv."""
@@ -102,9 +117,9 @@ class PythonPackages:
         wanted = locked_version(self._bootstrap.read_text(encoding="utf-8"), "uv")
         if wanted is None:
             raise SetupError(f"{self._bootstrap} does not pin uv.")
-        packages = self._folder / "lib" / f"python{python_version()}" / "site-packages"
         # `exists` follows the link to the interpreter, which may have been removed.
-        return self.python.exists() and self.uv.exists() and (packages / f"uv-{wanted}.dist-info" / "RECORD").exists()
+        locked = self._packages / f"uv-{wanted}.dist-info" / "RECORD"
+        return self.python.exists() and self.uv.exists() and locked.exists()
 
     def _create(self) -> None:
         outside, has_uv = _outside(), self._kept_uv.exists()

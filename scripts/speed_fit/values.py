@@ -93,6 +93,8 @@ def factors() -> Iterator[tuple[str, float]]:
         # Outside of experts, 16 bits are the base.
         types = get_args(WeightType) if base.endswith("experts") else get_args(WeightType)[1:]
         yield from ((f"{base}.{name}", strength) for name in types)
+        if base.endswith("experts"):
+            yield from ((f"{base}.graphics.{name}", strength) for name in types)
     for name in get_args(AcceleratorClass):
         # Kernels of a type are better on some classes than on others.
         yield from ((f"compute.{name}.{stored}", _OF_TYPE_AND_CLASS) for stored in get_args(WeightType))

@@ -74,7 +74,7 @@ def make(root: Path, source: Path, services: int) -> Scratch:
 
     _change(root / "platform/settings.yaml", keep_one)
     for path in sorted((root / "platform/catalog/teams").glob("*.yaml")):
-        _change(path, _raise_quota)
+        _change(path, raise_quota)
     snapshot = FolderSnapshot(root)
     write(root, snapshot, render_repository(snapshot))
     git = Git(root)
@@ -151,7 +151,8 @@ def _request(service: str, team: str) -> Request:
     )
 
 
-def _raise_quota(team: Any) -> None:
+def raise_quota(team: Any) -> None:
+    """Give a team's entry of the catalog room for all services of a measurement."""
     quota = team["quota"]
     accelerators = dict.fromkeys(quota["accelerators"], _PLENTY)
     team["quota"] = {"cpu": _PLENTY, "memory_gib": _PLENTY * 8, "pods": _PLENTY, "accelerators": accelerators}

@@ -16,7 +16,7 @@ import yaml
 import compare_planners
 from accuracy import command
 from accuracy.cases import held_out
-from accuracy.comparison import AIMS, Kind, Row, Summary, compare, holds, summarize
+from accuracy.comparison import AIMS, Kind, Promise, Row, Summary, compare, holds, promises, summarize
 from accuracy.planner_answers import Planner
 from accuracy.reading import Cases, read_cases
 from command_line import Said, commands
@@ -42,6 +42,11 @@ def cases() -> Cases:
 @pytest.fixture(scope="module")
 def rows(cases: Cases) -> tuple[Row, ...]:
     return compare(cases, Planner(cases, load_catalog(FolderSnapshot(ROOT))))
+
+
+@pytest.fixture(scope="module")
+def kept(cases: Cases) -> tuple[Promise, ...]:
+    return promises(cases, Planner(cases, load_catalog(FolderSnapshot(ROOT))))
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +97,32 @@ def test_the_third_that_is_held_out_is_no_worse(summaries: dict[Kind, Summary], 
     summary = summaries[kind]
     assert summary.held_out.answered >= 7
     assert (summary.held_out.median or 0.0) <= 2 * (summary.rest.median or 0.0) + 0.005
+
+
+@pytest.mark.parametrize(("kind", "least"), [("sure fit", 30), ("sure refusal", 6), ("margin", 30)])
+def test_what_is_said_without_reserve_holds_in_95_of_100_held_out_starts(
+    kept: tuple[Promise, ...], kind: str, least: int
+) -> None:
+    held = [promise for promise in kept if promise.held_out and promise.kind == kind]
+    rest = [promise for promise in kept if not promise.held_out and promise.kind == kind]
+    assert len(held) >= least
+    assert sum(promise.kept for promise in held) >= 0.95 * len(held), [each for each in held if not each.kept]
+    # A margin that were wide enough for the held-out starts alone would be luck.
+    assert sum(promise.kept for promise in rest) >= 0.95 * len(rest), [each for each in rest if not each.kept]
+
+
+def test_the_cache_is_promised_neither_too_large_nor_too_small(kept: tuple[Promise, ...]) -> None:
+    off = sorted(promise.off_gib for promise in kept if promise.kind == "margin")
+    assert abs(off[len(off) // 2]) < 0.05
+    assert off[-1] < 1.7
+    assert off[0] > -1.3
+
+
+def test_a_margin_is_not_printed_where_no_start_supports_it(cases: Cases, kept: tuple[Promise, ...]) -> None:
+    with_margin = {promise.case for promise in kept if promise.kind == "margin"}
+    without = {"llama-3.1-8b-h100-0.19.0-pp4", "phi-2-h100-0.19.0-2048", "ds-r1-distill-qwen14b-awq-rx9070xt"}
+    assert not without & with_margin
+    assert len(with_margin) >= 110
 
 
 def test_a_third_is_held_out_by_name_alone(cases: Cases) -> None:

@@ -32,9 +32,11 @@ from accuracy.speed_others import read_speed_others
 from accuracy.speed_planner import SpeedPlanner
 from command_line import commands
 from neuroscale.catalog import Catalog, load_catalog
+from neuroscale.catalog.measurements import MeasuredLoad, MeasuredRates, MeasuredSeconds
 from neuroscale.core.errors import InputError
 from neuroscale.core.tool_cache import locked_version
 from neuroscale.core.yaml_io import dump
+from neuroscale.planning.speed.limits import impossible
 from neuroscale.planning.speed.load import Estimate
 from neuroscale.repo.snapshot import FolderSnapshot
 
@@ -43,21 +45,21 @@ FOLDER = ROOT / "tests/ground_truth"
 
 GROWN: dict[tuple[SpeedKind, str], float] = {
     ("inter_token", "held out, interpolated"): 0.125,
-    ("inter_token", "held out, other"): 0.195,
+    ("inter_token", "held out, other"): 0.185,
     ("inter_token", "not held out"): 0.085,
     ("throughput", "held out, interpolated"): 0.11,
-    ("throughput", "held out, other"): 0.18,
+    ("throughput", "held out, other"): 0.17,
     ("throughput", "not held out"): 0.08,
     ("ttft", "held out, interpolated"): 0.195,
     ("ttft", "held out, other"): 0.25,
     ("ttft", "not held out"): 0.12,
     ("ttft_p95", "held out, interpolated"): 0.29,
-    ("ttft_p95", "held out, other"): 0.27,
+    ("ttft_p95", "held out, other"): 0.28,
     ("ttft_p95", "not held out"): 0.18,
 }
 """The medians of the fit of 2026-11-29, with a little air. Lower them when the fit gets better."""
 
-LEAST_IN_BAND: dict[SpeedKind, float] = {"inter_token": 0.86, "throughput": 0.87, "ttft": 0.845, "ttft_p95": 0.78}
+LEAST_IN_BAND: dict[SpeedKind, float] = {"inter_token": 0.86, "throughput": 0.86, "ttft": 0.845, "ttft_p95": 0.78}
 """The shares of all measurements that lie in planning's band."""
 
 
@@ -94,6 +96,32 @@ def test_no_error_grows(rows: tuple[SpeedRow, ...]) -> None:
 def test_nearly_every_measurement_gets_an_answer(rows: tuple[SpeedRow, ...]) -> None:
     assert sum(row.predicted is not None for row in rows) >= 0.98 * len(rows)
     assert all((row.predicted is None) == (row.coverage == "unknown") for row in rows)
+
+
+def test_no_published_measurement_is_faster_than_its_accelerator_can_be(
+    catalog: Catalog, models: Cases, cases: SpeedCases
+) -> None:
+    planner, judged = SpeedPlanner(models, cases, catalog), 0
+    for one in cases.measurements:
+        token = one.figures.get("inter_token_s") or 1 / one.figures.get("user_tokens_per_second", 1.0)
+        first = one.figures.get("ttft_s")
+        load = MeasuredLoad.model_construct(
+            users=one.users or 1,
+            prompt_tokens=int(one.prompt),
+            answer_tokens=int(one.answer),
+            ttft_seconds=None if first is None else MeasuredSeconds.model_construct(mean=first),
+            inter_token_seconds=MeasuredSeconds.model_construct(mean=token),
+            tokens_per_second=MeasuredRates.model_construct(
+                user=1 / token, total=one.figures.get("tokens_per_second", 1.0)
+            ),
+            requests=1,
+            failed_requests=0,
+            prefix_hit_share=None if one.series.repeated_prompts else one.series.cached_share,
+        )
+        assert list(impossible(planner.replica(one.series), load)) == [], one.series.id
+        half = load.model_copy(update={"inter_token_seconds": MeasuredSeconds.model_construct(mean=token / 20)})
+        judged += bool(list(impossible(planner.replica(one.series), half)))
+    assert judged > 1000  # the bound is near enough to find what is wrong by a power of ten
 
 
 def test_planning_orders_two_configurations_as_measured_where_it_decides(rows: tuple[SpeedRow, ...]) -> None:

@@ -104,7 +104,7 @@ def test_a_newer_revision_is_renewed_and_what_people_wrote_stays(platform: Path)
         add(platform, NAME, url=hub.url)
         values = entry_of(platform)
         values["title"] = "Ours"
-        values["checkpoint"]["resident_gib"] = {"value": 3.25, "source": "measured here, with vLLM 0.32.0"}
+        values["checkpoint"]["resident_gib"] = {"value": 0.0021, "source": "measured here, with vLLM 0.32.0"}
         values["serving"]["tool_call_parser"] = "hermes"
         (platform / ENTRY).write_text(yaml.safe_dump(values, sort_keys=False).replace(COMMIT, quoted(COMMIT)))
         text = (platform / ENTRY).read_text()
@@ -115,7 +115,7 @@ def test_a_newer_revision_is_renewed_and_what_people_wrote_stays(platform: Path)
     now = entry_of(platform)
     assert now["weights"]["revision"] == "2" * 40
     assert now["title"] == "Ours"
-    assert now["checkpoint"]["resident_gib"]["value"] == 3.25
+    assert now["checkpoint"]["resident_gib"]["value"] == 0.0021
     assert now["serving"]["tool_call_parser"] == "hermes"
 
 

@@ -67,7 +67,7 @@ def test_a_benchmark_comes_from_its_result_to_a_merge_that_the_next_plan_believe
         "vllm_args": ["--max-num-seqs=16"],
         "date": "2026-11-28",
         "report": f"sha256:{'5' * 64}",
-        "loads": [measured_load(8, inter_token=0.07), measured_load(16, inter_token=0.002)],
+        "loads": [measured_load(8, inter_token=0.07), measured_load(256, inter_token=0.08, ttft=0.25)],
     }
     (tmp_path / "bench.json").write_text(json.dumps(told))
     (tmp_path / "answers.yaml").write_text(ANSWERS)

@@ -152,3 +152,23 @@ def test_a_log_that_cannot_be_read(explain: Any, tmp_path: Path) -> None:
     assert said.status == 2
     assert "cannot be read" in said.err
     assert explain().status == 2
+
+
+def test_people_and_programs_read_how_sure_a_cause_is(explain: Any, log: Any) -> None:
+    path = log("ZorgError: the flux is inverted\nOSError: [Errno 98] Address already in use\n")
+    said = explain("--log", path)
+    assert "Not sure: an error before it is not explained by it." in said.out
+    assert "line 1 speaks against it: ZorgError" in said.out
+    answer = explain("--log", path, "--json").json
+    assert (answer["sure"], answer["against"]["line"]) == (False, 1)
+    answer = explain("--log", log("OSError: [Errno 98] Address already in use\n"), "--json").json
+    assert (answer["sure"], answer["doubt"], answer["against"]) == (True, None, None)
+
+
+def test_a_log_that_takes_too_long_is_not_judged(explain: Any, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("neuroscale.explain.diagnosis.SECONDS", 0.0)
+    said = explain("--log", log("OSError: [Errno 98] Address already in use\n"))
+    assert said.status == 1
+    assert said.out.startswith("Not judged: The search for its cause takes more")
+    answer = explain("--log", log("x"), "--json").json
+    assert (answer["verdict"], answer["known"], answer["cause"]) == ("not_judged", False, None)

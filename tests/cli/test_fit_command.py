@@ -61,7 +61,8 @@ def test_people_read_the_bar_what_vllm_prints_and_why(fit: Any, model: Path) -> 
     said = fit("--model", model, "--accelerator", "nvidia-l4", "--vllm-args", "--max-model-len=8192", "--length", 2048)
     assert said.status == 0
     assert "on 1 x nvidia-l4: fits" in said.out
-    assert "weights 14.99" in said.out
+    assert "weights 14.9" in said.out
+    assert "Model loading took 14.99 GiB" in said.out
     assert "GPU KV cache size: " in said.out
     assert " of 2,048 tokens" in said.out
     assert "Longest context: " in said.out

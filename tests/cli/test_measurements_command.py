@@ -91,9 +91,9 @@ def test_a_run_comes_into_its_models_file_once_and_the_rest_stays_as_it_was(run:
     assert run("--from", bench(root), "--json").json["changed"] == []
     # The same figures on another day are the same measurement.
     assert run("--from", bench(root, date="2026-11-30", report=f"sha256:{'6' * 64}"), "--json").json["changed"] == []
-    later = bench(root, date="2026-12-02", loads=[measured_load(1, inter_token=0.06)])
+    later = bench(root, date="2026-11-29", loads=[measured_load(1, inter_token=0.06)])
     assert run("--from", later, "--json").json["changed"] == [PATH]
-    assert [str(each.date) for each in recorded(root)] == ["2026-12-02"]
+    assert [str(each.date) for each in recorded(root)] == ["2026-11-29"]
 
 
 @pytest.mark.parametrize("at_the_end", [True, False])
@@ -133,6 +133,10 @@ def test_comments_and_what_stands_around_the_list_stay(run: Any, root: Path, at_
         ({"vllm_args": [*SERVED, '--compilation-config={"mode": 0}']}, "vllm_args", "--compilation-config"),
         ({"loads": [measured_load(1, failed_requests=3)]}, "loads[0]", "3 of its 11 requests failed"),
         ({"loads": [{"users": 1}]}, "loads[0]", "required"),
+        # Each step reads 16 GB at 300 GB/s.
+        ({"loads": [measured_load(8, inter_token=0.001)]}, "loads[0].inter_token_seconds", "That cannot be"),
+        ({"loads": [measured_load(1, inter_token=0.062, ttft=0.01)]}, "loads[0].ttft_seconds", "That cannot be"),
+        ({"date": "2126-11-28"}, "measurements[0].date", "2126-11-28 is in the future"),
         ({"schema_version": 2}, "", "is no result of `neuroscale bench`"),
     ],
 )
@@ -159,7 +163,7 @@ def test_a_report_that_was_changed_after_the_run_is_refused(run: Any, root: Path
 
 
 def test_a_reviewer_reads_what_plans_do_not_believe(run: Any, root: Path) -> None:
-    said = run("--from", bench(root, loads=[measured_load(8, inter_token=0.001)]))
+    said = run("--from", bench(root, loads=[measured_load(256, inter_token=0.08, ttft=0.25)]))
     assert said.status == 0
     assert "Plans do not believe it" in said.out
 

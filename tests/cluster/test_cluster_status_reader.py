@@ -448,10 +448,15 @@ def test_the_clone_names_the_remote_that_argo_cd_reads(tmp_path: Path) -> None:
     clone = Clone(made.root, "main")
     try:
         assert clone.fetch_line == "git fetch origin"
+        # No program of git's, and no folder of this machine.
+        for source in ("ext::sh -c true", "/srv/git/platform", "--upload-pack=true"):
+            clone.follow(source)
+            assert clone.sources == ("origin",)
         clone.follow("http://127.0.0.1:3000/platform/neuroscale.git")
         assert clone.fetch_line == "git fetch http://127.0.0.1:3000/platform/neuroscale.git main"
         made.run("remote", "add", "platform", "http://dev@127.0.0.1:3000/platform/neuroscale")
         assert clone.fetch_line == "git fetch platform"
+        assert clone.sources == ("platform", "origin", "http://127.0.0.1:3000/platform/neuroscale.git")
     finally:
         clone.close()
         made.git.close()

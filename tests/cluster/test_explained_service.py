@@ -221,3 +221,20 @@ def test_the_report_of_the_smoke_tests_names_the_cause_and_the_next_configuratio
     for text in (comment(merge, None, ()), evidence(Merge(pull, Change("a" * 40, 0, "")), merge, (), ())):
         assert "unknown" in text
         assert f"neuroscale upgrade dev/{SERVICE}" in text.replace("\\", "")
+
+
+def test_a_service_that_only_the_default_branch_holds_is_explained_beside_its_plan(
+    here: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As after `request --local`, which writes nothing into the work tree."""
+    monkeypatch.setattr(Cluster, "log", lambda *_: REFUSED)
+    here.serve(ready=False)
+    crashed(here, 2, "Error", "--max-model-length=8192")
+    here.git("checkout", "--quiet", "--detach", "main~1")
+    assert not (here.root / "manifests/dev" / SERVICE).exists()
+    said = explain(here, "--json")
+    assert said.json["cause"] == "unknown_flag"
+    assert said.json["next"]["update"] == f"neuroscale upgrade dev/{SERVICE}"
+    log = tmp_path / "server.log"
+    log.write_text(REFUSED)
+    assert explain(here, "--log", log, "--json").json["planned"] is not None

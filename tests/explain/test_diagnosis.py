@@ -406,3 +406,82 @@ def test_the_longest_context_of_the_model_is_read_as_a_whole_number() -> None:
     )
     diagnosis = diagnose(read_lines(line), load_causes())
     assert diagnosis.captured == {"length": "9000000", "longest": "2048"}
+
+
+TRUST = "requires you to execute the configuration file in that repo; set the option `trust_remote_code=True` OOMKilled"
+
+
+@pytest.mark.parametrize(
+    "quoting",
+    [
+        "INFO 01-20 16:32:02 [logger.py:39] Received request chatcmpl-1: prompt: '{}', params: SamplingParams(n=1)",
+        "INFO 01-20 16:32:02 [logger.py:39] Received request chatcmpl-1: params: '{}'",
+        "(APIServer pid=1) DEBUG 01-20 16:32:02 [logger.py:39] Request chatcmpl-1 details: prompt: '{}'",
+        "INFO 01-20 16:32:02 [logger.py:99] Generated response chatcmpl-1 (streaming complete): output: '{}'",
+        "INFO 01-20 16:32:02 [async_llm.py:1] Added request {}.",
+        "Received request {}: prompt: 'x'",
+        "ERROR 01-20 16:32:02 [serving_engine.py:1] Error with model error=ErrorInfo(message='{}')",
+    ],
+)
+def test_what_a_client_sent_is_no_evidence(quoting: str) -> None:
+    line = quoting.format(TRUST)
+    assert found(line) == "unknown"
+    assert found(f"{line}\nZorgError: the flux is inverted") == "unknown"
+    assert "trust_remote_code" not in read_lines(line)[0].text
+    assert found(f"{line}\n{OOM}") in ("cuda_oom", "cuda_oom_run_time")
+
+
+def test_the_address_that_a_client_asked_for_is_no_evidence() -> None:
+    asked = 'INFO:     10.0.0.1:38700 - "GET /OOMKilled?x=trust-remote-code%20Error HTTP/1.1" 404 Not Found'
+    assert found(asked) == "unknown"
+    assert read_lines(asked)[0].text.endswith('"GET *** HTTP/1.1" 404 Not Found')
+    assert found('INFO:     10.0.0.1:38700 - "GET /health HTTP/1.1" 200 OK') == "healthy"
+    assert (
+        "/v1/chat/completions" in read_lines('INFO: 10.0.0.1:1 - "POST /v1/chat/completions HTTP/1.1" 200 OK')[0].text
+    )
+
+
+def test_an_error_before_the_cause_that_it_does_not_explain_speaks_against_it() -> None:
+    log = f"ZorgError: the flux is inverted\n{OOM}\n{OOM}"
+    diagnosis = diagnose(read_lines(log), load_causes())
+    assert diagnosis.cause
+    assert diagnosis.against
+    assert (diagnosis.doubt, diagnosis.against.line) == ("an error before it is not explained by it", 1)
+    for sure in (OOM, f"{OOM}\n{OOM}", f"{OOM}\nZorgError: the flux is inverted"):
+        diagnosis = diagnose(read_lines(sure), load_causes())
+        assert (diagnosis.doubt, diagnosis.against) == ("", None)
+
+
+@pytest.mark.parametrize(
+    ("log", "doubt"),
+    [
+        ('  File "/x/vllm/lora/manager.py", line 1, in f\nValueError: the flux is inverted', "another cause, too"),
+        ("EngineDeadError", "another cause, too"),
+        ("INFO 05-02 23:41:19 [a.py:1] no space left on device", "only a note"),
+    ],
+)
+def test_a_line_that_may_follow_from_another_cause_is_said_to_be_not_sure(log: str, doubt: str) -> None:
+    diagnosis = diagnose(read_lines(log), load_causes())
+    assert diagnosis.cause
+    assert doubt in diagnosis.doubt
+
+
+def test_most_causes_of_real_lines_are_sure() -> None:
+    doubted = [cause.name for cause in load_causes() if diagnose(read_lines(cause.example), load_causes()).doubt]
+    assert len(doubted) <= 4
+
+
+def test_an_error_with_a_name_behind_it_matters() -> None:
+    log = "vLLM API server version 0.6.6\npynvml.NVMLError_NoPermission: Insufficient Permissions\nbye"
+    assert [one.line for one in diagnose(read_lines(log), load_causes()).evidence] == [2]
+
+
+@pytest.mark.parametrize("config", ["ModelConfig", "VllmConfig"])
+def test_the_sentence_of_a_pydantic_error_is_shown_and_not_its_header(config: str) -> None:
+    log = (
+        f"(APIServer pid=1) pydantic_core._pydantic_core.ValidationError: 1 validation error for {config}\n"
+        "(APIServer pid=1)   Assertion failed, the flux (4176) must be <= the zorg (2048). [type=assertion_error, "
+        "input_value=ArgsKwargs((), {'model_co...}), input_type=ArgsKwargs]"
+    )
+    (line,) = diagnose(read_lines(log), load_causes()).evidence
+    assert (line.line, "the flux (4176) must be <= the zorg (2048)" in line.text) == (2, True)

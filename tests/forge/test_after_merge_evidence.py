@@ -71,6 +71,19 @@ def test_checks_that_the_old_version_passed_settle_nothing(tmp_path: Path) -> No
     assert status_of([found]) is ExitStatus.FINDINGS
 
 
+def test_the_way_alone_reverts_nothing_until_a_second_run_fails_too(tmp_path: Path) -> None:
+    rows = {name: failing(name) for name in ("cut", "dead", "wrong")}
+    for name, ways in (("cut", ["once", "once"]), ("dead", ["once", "twice"]), ("wrong", ["once", ""])):
+        bad = [one for one in rows[name] if one["outcome"] == "failed"]
+        more = [{**bad[0], "check": f"more-{place}", "way": way} for place, way in enumerate(ways)]
+        rows[name] = [one for one in rows[name] if one["outcome"] != "failed"] + more
+    found = read(tmp_path, Seen([*rows["cut"], *rows["dead"], *rows["wrong"]]))
+    assert outcomes(found) == {"cut": "untrusted", "dead": "failed", "wrong": "failed"}
+    assert "no second run" in found.services[0].why
+    alone = read(tmp_path, Seen([*rows["cut"], *passing("good")]))
+    assert status_of([alone]) is ExitStatus.UNTRUSTED
+
+
 def test_a_failure_says_first_why_the_cluster_calls_it_failed(tmp_path: Path) -> None:
     found = read(tmp_path, Seen(failing("one"), verdicts={"one": "failed"}))
     assert [(one.outcome, one.why != "") for one in found.services] == [("failed", True)]

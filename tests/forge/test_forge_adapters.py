@@ -68,6 +68,12 @@ def test_who_may_push_is_told_apart_from_who_may_only_read(
     assert developer.info().ref == repository
 
 
+def test_who_may_read_is_told_apart_from_who_may_not(lab: Lab, owner: Forge, developer: Forge) -> None:
+    assert (owner.may_read(), developer.may_read()) == (True, True)
+    closed = lab.closed()
+    assert (forge_of(lab, "owner", closed).may_read(), forge_of(lab, "developer", closed).may_read()) == (True, False)
+
+
 def test_a_repository_goes_by_its_real_name_however_it_was_written(lab: Lab, repository: RepositoryRef) -> None:
     loud = RepositoryRef(repository.server, repository.owner.upper(), repository.name.upper())
     assert forge_of(lab, "owner", loud).info().ref == repository

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 import yaml
 
+from command_line import Said, commands
 from neuroscale.core.errors import InputError
 from neuroscale.forge.interface import Comment, PullRequest, RepositoryRef
 from neuroscale.forge.request_flow import Change, Desk, Draft, Refused
@@ -19,6 +20,7 @@ from neuroscale.forge.rest import Forge
 from neuroscale.forge.service_changes import Named, Promoted, Restored, Retired, Updated
 from neuroscale.forge.service_pull_request import Base, OpenRequest, Publisher
 from neuroscale.forge.smoke_evidence import smoke_tested
+from neuroscale.forge.token import FILE_VARIABLE, VARIABLE
 from neuroscale.rendering.planning_inputs import read_planning_inputs
 from neuroscale.rendering.service_folder import write_service
 from neuroscale.repo.layout import ServicePath
@@ -439,3 +441,47 @@ def test_no_comment_counts_where_the_settings_name_no_account(clone: Clone) -> N
     tested = smoke_tested(forge, clone.desk().main(), ServicePath("dev", "support-chat"), "")
     assert not tested.passed
     assert "platform/settings.yaml names no account of the smoke workflow (repository.smoke_account)" in tested.sentence
+
+
+# a dry run without a token
+
+
+@pytest.fixture
+def tokenless(
+    clone: Clone, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Said]:
+    """Runs commands in a clone of `clone`, on a branch of its own."""
+    for name in (VARIABLE, FILE_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    mine = Repository(tmp_path / "mine")
+    mine.run("remote", "add", "origin", str(clone.repository.root))
+    mine.run("fetch", "--quiet", "origin")
+    mine.run("checkout", "--quiet", "-b", "work", "origin/main")
+    mine.git.close()
+    monkeypatch.chdir(mine.root)
+    return commands(capsys, monkeypatch)
+
+
+def test_without_a_token_a_dry_run_looks_at_the_clone_and_says_so(clone: Clone, tokenless: Callable[..., Said]) -> None:
+    update = ("update", "support-chat", "--set", "concurrent_users=6", "--dry-run")
+    shown = tokenless(*update)
+    assert (shown.status, "Concurrent users" in shown.out) == (0, True), shown.err
+    assert "No token of the forge is named, so this looks at main as this clone has it" in shown.out
+    # The origin's main is newer than what was fetched last.
+    files = {f"{FOLDER}/request.yaml": yaml.safe_dump({**ANSWERS, "concurrent_users": 5})}
+    head = clone.put(files)
+    told = tokenless(*update, "--json").json
+    assert (told["outcome"], told["base_commit"], told["changes"][0]["before"]) == ("dry_run", head, "5")
+    assert told["notes"][0].startswith("No token of the forge is named")
+
+
+def test_without_a_token_nothing_is_opened_and_the_forge_is_not_guessed(tokenless: Callable[..., Said]) -> None:
+    update = ("update", "support-chat", "--set", "concurrent_users=6")
+    promote = ("promote", "dev/support-chat", "--to", "prod", "--dry-run")
+    for words in (update, promote, (*update, "--dry-run", "--token-file", "nowhere")):
+        refused = tokenless(*words)
+        assert (refused.status, "token" in refused.err) == (2, True), refused
+    missing = tokenless("update", "nobody", "--set", "concurrent_users=6", "--dry-run")
+    assert (missing.status, "on the forge" in missing.err) == (2, False)
+    retired = tokenless("retire", "support-chat", "--dry-run")
+    assert (retired.status, "No token of the forge is named" in retired.out) == (0, True), retired.err

@@ -16,13 +16,16 @@ from pydantic import BaseModel
 from gate_lab import gate, pristine, rules
 from gate_lab import repository as repository_with_a_service
 from measured_models import measured_load, measurement_file
-from neuroscale.catalog.directions import SETTINGS_ROWS, Notice
+from neuroscale.catalog import Catalog, PriceList, load_catalog
+from neuroscale.catalog.budgets import Budget, CostException
+from neuroscale.catalog.directions import CATALOG_ROWS, LISTED, SETTINGS_ROWS, Direction, Notice, Row
+from neuroscale.catalog.entries import Accelerator, ModelEntry, RuntimeEntry, Team
 from neuroscale.catalog.settings import Settings
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.yaml_io import dump
 from neuroscale.gate.check import Run, Subject, begin
 from neuroscale.gate.checks import change_notices
-from neuroscale.gate.checks.catalog import CatalogCheck, measurement_notices
+from neuroscale.gate.checks.catalog import CatalogCheck, measurement_findings
 from neuroscale.gate.checks.change_notices import FIXES, ChangeCheck, weaker_test
 from neuroscale.gate.evaluation import GateResult
 from neuroscale.gate.file_kinds import OTHER, in_words, kind_of
@@ -30,9 +33,11 @@ from neuroscale.gate.judged_files import GateInput
 from neuroscale.gate.merged_change import find_change, read_change
 from neuroscale.gate.value_differences import compared, entries_of, is_compared
 from neuroscale.gate.verdict import ChangedFiles, Outcome, Severity
+from neuroscale.planning.planner import plan
 from neuroscale.repo.layout import PROTECTED, is_protected
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
-from platform_repository import CATALOG, ROOT, copy_platform
+from plan_factory import make_request
+from platform_repository import CATALOG, PLATFORM, ROOT, copy_platform
 from repositories import Repository
 
 __all__ = ["pristine", "repository_with_a_service"]  # fixtures
@@ -106,6 +111,31 @@ def told(path: str, edit: Edit) -> set[tuple[str, str, str, str]]:
                 "https://github.com/example/neuroscale",
                 "https://github.com/exarnple/neuroscale",
             ),
+        ),
+        (
+            SETTINGS,
+            swap("default_availability:", "typical_share: 0.05\n    default_availability:"),
+            ("moved-fact", "environments.local.typical_share", "1.0", "0.05"),
+        ),
+        (
+            SETTINGS,
+            swap("default_availability:", "bench_after_merge: short\n    default_availability:"),
+            ("moved-fact", "environments.local.bench_after_merge", "off", "short"),
+        ),
+        (
+            "platform/catalog/runtimes/neuroscale-vllm.yaml",
+            swap("start_seconds:\n  value: 110", "start_seconds:\n  value: 1"),
+            ("moved-fact", "start_seconds.value", "110.0", "1.0"),
+        ),
+        (
+            "platform/catalog/runtimes/neuroscale-vllm.yaml",
+            swap("capture_layer_seconds:\n  value: 0.011", "capture_layer_seconds:\n  value: 11"),
+            ("moved-fact", "capture_layer_seconds.value", "0.011", "11.0"),
+        ),
+        (
+            "platform/catalog/models/Llama-3.3-70B-Instruct.yaml",
+            swap("download_gib:\n    value: null", "download_gib:\n    value: 125"),
+            ("moved-fact", "checkpoint.download_gib.value", "null", "125.0"),
         ),
         # Whose comments let a service be promoted.
         (
@@ -350,7 +380,7 @@ def test_a_measurement_that_plans_do_not_believe_is_a_notice_at_its_line(tmp_pat
     shutil.copytree(ROOT / "templates", root / "templates")
     model, text = CATALOG.models["Qwen/Qwen3-32B"], (ROOT / MODEL).read_text()
     usual = measurement_file(model, "nvidia-h100-80gb", loads=[measured_load(8, inter_token=0.03)])
-    absurd = measurement_file(model, "nvidia-h200-141gb", loads=[measured_load(8, inter_token=1e-4)])
+    absurd = measurement_file(model, "nvidia-h200-141gb", loads=[measured_load(256, inter_token=0.04, ttft=1.25)])
     (root / MODEL).write_text(text + dump({"measurements": [usual, absurd]}))
     snapshot = FolderSnapshot(root)
     run = Run(Subject(GateInput(snapshot), list, snapshot), date(2026, 11, 28), Path())
@@ -359,8 +389,48 @@ def test_a_measurement_that_plans_do_not_believe_is_a_notice_at_its_line(tmp_pat
     assert found.line == text.count("\n") + 2 + dump([usual]).count("\n")
     assert "nvidia-h200-141gb" in found.message
     assert "Plans do not believe it" in found.message
-    assert not measurement_notices(run.after.catalog(), snapshot, frozenset({PRICES}))
-    assert len(measurement_notices(run.after.catalog(), snapshot, frozenset({MODEL}))) == 1
+    assert not measurement_findings(run.after.catalog(), snapshot, frozenset({PRICES}), run.today)
+    assert len(measurement_findings(run.after.catalog(), snapshot, frozenset({MODEL}), run.today)) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"date": "2026-11-29"}, ""),  # it may be tomorrow where it was measured
+        ({"date": "2026-11-30"}, "date"),
+        (
+            {"loads": [measured_load(8, inter_token=0.03), measured_load(1, inter_token=0.01)]},
+            "loads[1].inter_token_seconds",
+        ),
+        ({"loads": [measured_load(64, inter_token=0.01)]}, "loads[0].inter_token_seconds"),
+        ({"loads": [measured_load(8, inter_token=0.03, ttft=0.005)]}, "loads[0].ttft_seconds"),
+        ({"loads": [measured_load(4096, prompt=16, inter_token=0.03, ttft=0.1)]}, "loads[0].tokens_per_second"),
+        # Weights that the command converts are smaller, some by methods that nobody counted.
+        ({"loads": [measured_load(1, inter_token=0.0095)], "arguments": {"quantization": "fp8"}}, ""),
+        ({"loads": [measured_load(1, inter_token=0.0055)], "arguments": {"quantization": "torchao"}}, ""),
+        # Two accelerators read half each, and four tokens may come of one step.
+        ({"loads": [measured_load(1, inter_token=0.01)], "arguments": {"tensor_parallel_size": 2}}, ""),
+        (
+            {
+                "loads": [measured_load(1, inter_token=0.01)],
+                "arguments": {"speculative": "ngram", "speculative_tokens": 3},
+            },
+            "",
+        ),
+    ],
+)
+def test_a_measurement_that_cannot_be_is_refused_by_its_field(
+    tmp_path: Path, changes: dict[str, Any], field: str
+) -> None:
+    root = copy_platform(tmp_path)
+    model, text = CATALOG.models["Qwen/Qwen3-32B"], (ROOT / MODEL).read_text()
+    values = {"loads": [measured_load(8, inter_token=0.03)], **changes}
+    (root / MODEL).write_text(text + dump({"measurements": [measurement_file(model, "nvidia-h100-80gb", **values)]}))
+    snapshot = FolderSnapshot(root)
+    found = measurement_findings(load_catalog(snapshot), snapshot, frozenset({MODEL}), date(2026, 11, 28))
+    errors = [one for one in found if one.severity is Severity.ERROR]
+    assert [(one.rule, one.file) for one in errors] == [("impossible-measurement", MODEL)] * bool(field)
+    assert all(one.message.startswith(f"measurements[0].{field}: ") for one in errors)
 
 
 def test_an_expression_of_a_policy_that_changes_is_told_and_one_that_goes_is_weaker() -> None:
@@ -374,29 +444,32 @@ def test_an_expression_of_a_policy_that_changes_is_told_and_one_that_goes_is_wea
     assert [(notice, field) for notice, field, *_ in gone] == [("weaker-policy", "spec.validations")]
 
 
-# The fields of the settings in which no direction is the dangerous one, or which other checks judge.
-WITHOUT_A_DIRECTION = {
-    "schema_version",
-    "organization",
-    "upgrades open_at_once",  # how many pull requests of one kind are open: the gate judges each
-    *(
-        f"environments * {name}"
-        for name in (
-            *("models hub", "models store_kind", "models throughput_mib_s", "prometheus", "opencost", "node_selector"),
-            "typical_share",
-            "bench_after_merge",  # its figures are in a comment alone
-        )
-    ),
+TYPES: Mapping[str, type[BaseModel]] = {
+    "settings": Settings,
+    "models": ModelEntry,
+    "accelerators": Accelerator,
+    "prices": PriceList,
+    "runtimes": RuntimeEntry,
+    "teams": Team,
+    "budgets": Budget,
+    "exceptions": CostException,
 }
 
 
+def types_of(hint: Any) -> Iterator[Any]:
+    """A type and every type that is written in it."""
+    yield hint
+    for part in get_args(hint):
+        yield from types_of(part)
+
+
 def fields(model: type[BaseModel], place: str = "") -> Iterator[str]:
-    """The places of a model's values, as rows name them; `*` is a name that the file chooses."""
+    """The places of a model's values, as rows name them; `*` is a name that the file chooses, or a place in a list."""
     for name, field in model.model_fields.items():
-        hint, here = field.annotation, f"{place} {name}".strip()
-        if get_origin(hint) is dict:
-            here, hint = f"{here} *", get_args(hint)[1]
-        inner = [one for one in (hint, *get_args(hint)) if isinstance(one, type) and issubclass(one, BaseModel)]
+        inner = [one for one in types_of(field.annotation) if isinstance(one, type) and issubclass(one, BaseModel)]
+        here = f"{place} {name}".strip()
+        if get_origin(field.annotation) is dict or (inner and get_origin(field.annotation) is tuple):
+            here += " *"
         if inner:
             for one in inner:
                 yield from fields(one, here)
@@ -404,16 +477,61 @@ def fields(model: type[BaseModel], place: str = "") -> Iterator[str]:
             yield here
 
 
-def test_every_setting_has_a_direction_or_is_named_as_one_without() -> None:
-    places = set(fields(Settings))
-    assert "costs over_budget" in places
-    unknown = {
-        place
-        for place in places
-        if not any(row.matches(tuple(place.split())) for row in SETTINGS_ROWS)
-        and not any(place == one or place.startswith(f"{one} ") for one in WITHOUT_A_DIRECTION)
-    }
-    assert unknown == set(), "add a row to SETTINGS_ROWS, or name the field here"
+# By these, entries and prices are paired: with another one, an entry is gone and another is new.
+KEYS = {"name", "prices * accelerator", "prices * count"}
+
+
+def has_row(kind: str, place: str) -> bool:
+    """Whether a row tells of a field."""
+    rows = SETTINGS_ROWS if kind == "settings" else CATALOG_ROWS[kind]
+    return any(row.matches(tuple(place.split())) for row in rows)
+
+
+def is_listed(kind: str, place: str) -> bool:
+    """Whether the field is named as one for people."""
+    listed = [Row(one, Direction.ANY, Notice.MOVED_FACT) for one in LISTED[kind]]
+    return any(row.matches(tuple(place.split())) for row in listed)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_every_field_has_a_direction_or_is_named_as_one_for_people(kind: str) -> None:
+    places = set(fields(TYPES[kind])) - KEYS
+    unknown = {place for place in places if not has_row(kind, place) and not is_listed(kind, place)}
+    assert unknown == set(), "add a row in catalog/directions.py, or name the field in LISTED there"
+    told = {place for place in places if has_row(kind, place) and is_listed(kind, place)}
+    assert {place for place in told if not place.endswith(" source")} == set(), "take it out of LISTED"
+
+
+def test_a_field_that_nobody_thought_of_fails_the_test_of_the_table() -> None:
+    class Newer(ModelEntry):
+        trust: float = 1.0
+
+    unknown = {place for place in fields(Newer) if not has_row("models", place) and not is_listed("models", place)}
+    assert unknown == {"name", "trust"}
+
+
+def reworded(kind: str, entry: Any, place: str = "") -> Any:
+    """The entry with other words in every field for people."""
+    update: dict[str, Any] = {}
+    for name, value in entry:
+        here = f"{place} {name}".strip()
+        if isinstance(value, BaseModel):
+            update[name] = reworded(kind, value, here)
+        elif is_listed(kind, here) and not has_row(kind, here) and isinstance(value, str):
+            update[name] = "other words"
+    return entry.model_copy(update=update)
+
+
+def test_what_is_only_listed_moves_no_plan() -> None:
+    kinds = ("models", "accelerators", "prices", "runtimes", "teams")
+    entries = {kind: getattr(CATALOG, kind) for kind in kinds}
+    other = Catalog(**{kind: {name: reworded(kind, one) for name, one in entries[kind].items()} for kind in kinds})
+    assert other.models["Qwen/Qwen3-32B"].title == "other words"
+    words: Any = {"lock": True, "reasons": True, "alternatives": True, "cost": {"price_source"}}
+    for model in ("Qwen/Qwen3-32B", "google/gemma-4-26B-A4B-it-qat-w4a16-ct", "meta-llama/Llama-3.1-8B-Instruct"):
+        plans = [plan(make_request(model=model), catalog, PLATFORM.settings, "1.0.0") for catalog in (CATALOG, other)]
+        before, after = (one.model_dump(exclude=words) for one in plans)
+        assert before == after
 
 
 def test_every_notice_has_its_advice_in_the_order_of_its_danger() -> None:

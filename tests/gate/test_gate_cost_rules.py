@@ -103,7 +103,7 @@ def test_a_budget_is_compared_with_all_services_of_its_cost_centre(repository: R
     (note,) = [one for one in cost_notes(run.cost, str) if one.startswith("Budget")]
     amounts = f"{3 * POD:,.2f} of {3 * POD:,.2f} USD a month with the most replicas"
     assert note == f"Budget of {CENTER}: all its services take {amounts}."
-    assert (result.check.outcome, errors(result), result.check.tripwires_caught) == (Outcome.PASSED, {}, 10)
+    assert (result.check.outcome, errors(result), result.check.tripwires_caught) == (Outcome.PASSED, {}, 11)
     assert result.check.detail == f"compared with the budget of {CENTER}"
     result, _ = check(repository, tmp_path, new("more"))
     assert result.check.outcome is Outcome.FINDINGS
@@ -412,6 +412,34 @@ def test_a_team_does_not_leave_its_budget_with_its_own_change(repository: Reposi
     moved = (repository.root / team).read_text().replace(CENTER, "cc-of-another")
     result, _ = check(repository, tmp_path, {**new(replicas=9), team: moved})
     assert "over-budget" in errors(result)
+
+
+@pytest.mark.parametrize("with_its_budget", [False, True])
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_cost_centre_of_the_change_itself_is_no_way_around_budgets(
+    repository: Repository, tmp_path: Path, with_its_budget: bool, moved: bool
+) -> None:
+    repository.commit({BUDGET: budget("3000.00"), SETTINGS: settings(over_budget="block")})
+    team = "platform/catalog/teams/team-alpha.yaml"
+    text = (repository.root / team).read_text().replace(CENTER, "cc-new")
+    files: dict[str, Any] = (
+        {team: text} if moved else {team.replace("alpha", "new"): text.replace("team-alpha", "team-new")}
+    )
+    if with_its_budget:
+        files[BUDGET.replace(CENTER, "cc-new")] = budget("9000000").replace(CENTER, "cc-new")
+    labels = {"cost-center": "cc-new"}
+    service = new(labels=labels, pod_labels=labels)
+    result, _ = check(repository, tmp_path, {**files, **service})
+    assert "cc-new is a cost centre that the change itself brings" in errors(result)["over-budget"]
+    assert f"{POD:,.2f} USD a month" in errors(result)["over-budget"]
+    # Whoever merged the team first let its cost centre be without a budget; the verdict names it.
+    repository.commit(dict.fromkeys(service))
+    result, _ = check(
+        repository,
+        tmp_path,
+        {"manifests/dev/new/app.yaml": dump(workload(name="new", labels=labels, pod_labels=labels))},
+    )
+    assert errors(result) == {}
 
 
 def test_a_smaller_service_is_not_refused_for_a_higher_price(repository: Repository, tmp_path: Path) -> None:

@@ -522,6 +522,17 @@ def test_variables_that_move_memory_are_planned_or_said(knowledge: Knowledge) ->
     assert "VLLM_MLA_DISABLE" in notices(knowledge, with_variable("VLLM_MLA_DISABLE", "1"))["not-judged"].message
 
 
+def test_backends_that_are_set_by_hand_are_refused_served_or_said_not_to_be_judged(knowledge: Knowledge) -> None:
+    refused = errors(knowledge, dense("--attention-backend=FLASH_ATTN", "--kv-cache-dtype=fp8"))["does-not-fit"]
+    assert "reads no KV cache in fp8" in refused.message
+    assert "Leave the backends" in refused.fix
+    assert not found(knowledge, dense("--attention-backend=FLASH_ATTN"))
+    for words in ("--attention-backend=CUSTOM", "--linear-backend=marlin"):
+        notice = notices(knowledge, dense(words))["not-judged"]
+        assert words.partition("=")[0] in notice.message
+        assert notice.fix == "Leave the choice to vLLM, or measure a start."
+
+
 @pytest.mark.parametrize(
     "served",
     [lambda probe: timed(startupProbe=probe), lambda probe: deployment("--model=example/unknown", startupProbe=probe)],

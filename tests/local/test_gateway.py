@@ -18,7 +18,7 @@ import httpx
 import psutil
 import pytest
 
-from gateway_lab import DIES, DOMAIN, NAMESPACE, OTHER, GatewayLab, Service, gateway_lab
+from gateway_lab import DIES, DOMAIN, NAMESPACE, OTHER, REFUSED, GatewayLab, Service, gateway_lab
 from neuroscale.cluster.command_lines import Way, curl_line
 from neuroscale.kube.certificates import Authority
 from neuroscale.kube.client import RefusedError
@@ -135,6 +135,26 @@ def test_a_request_that_is_too_large_is_refused(lab: GatewayLab, chat: Service) 
     answer = lab.request("POST", chat.host, "/v1/chat/completions", headers=chat.headers(), content=body)
     assert answer.status_code == 413
     assert "larger than" in str(error(answer)["message"])
+
+
+@pytest.mark.parametrize("size", [24, 100_000, 1_100_000])
+def test_a_refusal_that_comes_before_the_requests_body_arrives_whole(lab: GatewayLab, chat: Service, size: int) -> None:
+    """vLLM refuses a wrong key as soon as it has the headers, while the gateway still passes on the body."""
+    context = ssl.create_default_context(cafile=str(lab.authority))
+    with (
+        socket.create_connection(("127.0.0.1", lab.port), 10) as plain,
+        context.wrap_socket(plain, server_hostname=chat.host) as secure,
+    ):
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: {chat.host}\r\nContent-Length: {size}\r\n\r\n"
+        secure.sendall(head.encode() + b"x" * (size - 24))
+        for _ in range(24):  # each is read by itself, by the transport or by whoever else takes the body
+            secure.sendall(b"x")
+            time.sleep(0.01)
+        answer = b""
+        while not answer.endswith(REFUSED) and (part := secure.recv(4096)):
+            answer += part
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert answer.endswith(REFUSED)
 
 
 def test_a_pod_that_is_gone_before_the_cluster_knows_is_told_and_another_is_tried(lab: GatewayLab) -> None:

@@ -186,6 +186,24 @@ def test_a_part_of_a_cost_above_the_whole_ends_the_bill(field: str) -> None:
     saying(envelope({key("chat", "cc-one"): costs(1.5, 2, **{"gpuCost": 0, field: 1.5000001})})).meter(HOUR)
 
 
+@pytest.mark.parametrize("gpu", [-21.6, 0.0, 21.6])
+@pytest.mark.parametrize("cpu", [-3.1, 3.1])
+@pytest.mark.parametrize("memory", [-1.4, 1.4])
+def test_parts_of_what_is_idle_may_have_any_sign(gpu: float, cpu: float, memory: float) -> None:
+    total = round(gpu + cpu + memory, 5)
+    row = costs(total, gpuCost=gpu, cpuCost=cpu, ramCost=memory)
+    meter = saying(envelope({key("chat", "cc-one"): costs(1.5, 2), "__idle__": row})).meter(HOUR)
+    idle = next(one for one in meter.metered if one.kind == "idle")
+    assert (idle.total, idle.gpu) == (Decimal(str(total)), Decimal(str(gpu)))
+
+
+@pytest.mark.parametrize(
+    "row", [costs(-41.2, 48, gpuCost=-43.2, cpuCost=1.2, ramCost=0.8), costs(30, 48, gpuCost=43.2)]
+)
+def test_a_pods_cost_with_a_negative_part_or_a_credit_ends_the_bill(row: dict[str, Any]) -> None:
+    assert "above its totalCost" in told(envelope({key("chat", "cc-one"): row, "__idle__": costs(0)}))
+
+
 @pytest.mark.parametrize("data", [[], [None], [{}]])
 def test_a_window_before_the_first_sample_is_told(data: list[Any]) -> None:
     assert "has no data of 2026-11-23 14:30 to 2026-11-23 15:30 UTC" in told(json.dumps({"code": 200, "data": data}))

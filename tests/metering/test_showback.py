@@ -230,6 +230,16 @@ def test_negative_idle_of_one_day_is_not_hidden_by_that_of_another() -> None:
     assert "Idle costs are negative (-5.00 USD) for a part of the window" in texts(found)
 
 
+def test_a_negative_part_of_what_is_idle_is_named_where_the_whole_is_not_negative() -> None:
+    mixed = replace(metered("4", kind="idle"), gpu=Decimal("-21.6"), cpu=Decimal("25.6"))
+    found = statement(service("10", "a", "one"), mixed)
+    assert (column(found, "idle"), found.bill) == ({"one": "4.00"}, Decimal("14.00"))
+    assert "A part of the idle costs is negative (accelerators -21.60 USD), so they are too low" in texts(found)
+    whole = statement(service("10", "a", "one"), replace(mixed, total=Decimal("-17.1")))
+    assert "Idle costs are negative (-17.10 USD)" in texts(whole)
+    assert "A part of" not in texts(whole)
+
+
 def test_a_pool_before_a_swap_is_weighted_apart_from_the_pool_after_it() -> None:
     """The service was on an accelerator of its own, and then came to the other team's."""
     rows = [

@@ -144,3 +144,31 @@ def test_the_longest_context_is_what_vllm_would_estimate() -> None:
     refused = fit(llama_8b(), RTX_3090, arguments, version="0.10.0")
     assert refused.pool is not None
     assert refused.pool.longest(round(2.89 * GIB), 0, 29000) == pytest.approx(23648, abs=128)
+
+
+@pytest.mark.parametrize(
+    ("block", "version", "tokens"),
+    [
+        # Printed by a start of vLLM 0.29.0 with 8.56 GiB, a step of 2,048 tokens and --block-size=48.
+        (48, "0.29.0", 27_946),
+        # Blocks of 16 tokens need no padding beside those of 128, and 0.24 and 0.30 give all layers the same blocks.
+        (128, "0.29.0", 41_000),
+        (48, "0.24.0", 40_000),
+        (48, "0.30.0", 40_000),
+    ],
+)
+def test_windows_beside_another_head_size_have_the_blocks_of_their_release(
+    block: int, version: str, tokens: int
+) -> None:
+    arguments = EngineArguments(
+        max_model_len=4096,
+        max_num_seqs=256,
+        max_num_batched_tokens=2048,
+        block_size=block,
+        kv_cache_memory_bytes=round(8.56 * 2**30),
+    )
+    result = fit(gemma4_26b_a4b(), replace(H100, memory_gib=200.0), arguments, version=version)
+    if version != "0.24.0":  # which kept the tokens of one step alone
+        assert result.kv_cache_tokens == pytest.approx(tokens, rel=0.025)
+    sizes = {group.spec.block_size for group in result.pool.groups} if result.pool else set()
+    assert sizes == {(48, "0.29.0"): {16, 48}, (128, "0.29.0"): {64, 128}}.get((block, version), {48, 96})

@@ -43,6 +43,33 @@ def test_blocks_grow_until_they_are_as_large_as_a_state(model: str, arguments: A
     assert fit(read_config(FULL[model], model), H100, told).resolved.block_size == block
 
 
+@pytest.mark.parametrize(
+    ("version", "changes", "refused"),
+    [
+        ("0.24.0", {}, True),
+        ("0.26.0", {}, True),
+        ("0.26.0", {"max_num_batched_tokens": 4192}, False),
+        ("0.26.0", {"enable_prefix_caching": False}, False),
+        # Without being asked, releases before 0.24 cache no prefixes beside states; since 0.27 a block may be longer.
+        ("0.23.0", {}, False),
+        ("0.23.0", {"enable_prefix_caching": True}, True),
+        ("0.27.0", {}, False),
+        ("0.32.0", {}, False),
+    ],
+)
+def test_a_block_beside_states_must_fit_into_a_step_where_the_release_asks_for_it(
+    version: str, changes: Any, refused: bool
+) -> None:
+    """'In Mamba cache align mode, block_size (4176) must be <= max_num_batched_tokens (2048).'"""
+    facts = read_config(FULL["Qwen3.5-27B"], "Qwen3.5-27B")
+    arguments = replace(EngineArguments(max_model_len=8192, max_num_seqs=8, block_size=4176), **changes)
+    arguments = replace(arguments, max_num_batched_tokens=changes.get("max_num_batched_tokens", 2048))
+    against = fit(facts, H100, arguments, version=version).against
+    told = [sentence for sentence in against if "--max-num-batched-tokens=4176" in sentence]
+    assert bool(told) == refused
+    assert not refused or "--no-enable-prefix-caching" in told[0]
+
+
 def test_a_request_holds_two_states_while_prefixes_are_cached_and_one_without() -> None:
     # 42 blocks of 784 tokens; three groups of 16 layers with a state beside the 16 with attention.
     page = 784 * 2 * 256 * 2

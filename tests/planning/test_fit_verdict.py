@@ -117,7 +117,7 @@ def test_rocm_is_never_planned_with_confidence() -> None:
 
 
 def test_a_little_room_is_tight_and_says_how_sure_the_estimate_is() -> None:
-    tight = fit(llama_8b(), L4, EngineArguments(max_model_len=34000, max_num_seqs=64))
+    tight = fit(llama_8b(), L4, EngineArguments(max_model_len=28000, max_num_seqs=64))
     assert tight.verdict == "tight"
     assert any(reason.startswith("Tight:") and f"{tight.band_gib:.2f} GiB" in reason for reason in tight.reasons)
     assert fit(llama_8b(), L4, EngineArguments(max_model_len=8192, max_num_seqs=64)).verdict == "fits"

@@ -192,6 +192,23 @@ def test_a_measurement_far_faster_than_servers_like_it_is_not_believed_and_a_slo
     assert measured(model(measured_load(8, inter_token=usual, ttft=first / 4))) is None
 
 
+@pytest.mark.parametrize("users", [512, 513, 1024, 4096])
+@pytest.mark.parametrize("figure", ["inter_token_mean", "ttft_mean"])
+def test_more_users_than_are_estimated_are_no_way_around_the_doubt(users: int, figure: str) -> None:
+    """Whatever judges a load and whatever corrects an estimate by it count the same users."""
+    said: dict[str, Any] = {"max_num_seqs": 4096}
+    load = Load(512, 256, 256)
+    token, first = estimated("inter_token_mean", load, **said), estimated("ttft_mean", load, **said)
+    corrected = []
+    for factor in (2.9, 3.1):
+        fast = measured_load(users, 256, 256, inter_token=token / factor, ttft=first / factor)
+        server = with_measured_speed(replica(**said), model(fast, arguments=said), load)
+        corrected.append([getattr(server.under(at), figure).value for at in (load, Load(64, 256, 256))])
+    usual = [estimated(figure, at, **said) for at in (load, Load(64, 256, 256))]
+    assert corrected[0] == [pytest.approx(one / 2.9, rel=0.15) for one in usual]
+    assert corrected[1] == usual
+
+
 def test_guessed_tokens_may_make_a_server_faster_by_their_number() -> None:
     said: dict[str, Any] = {"speculative": "eagle3", "speculative_tokens": 3}
     usual = estimated("inter_token_mean", **said)

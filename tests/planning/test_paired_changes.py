@@ -39,25 +39,25 @@ SMALL = copy_of(llama_8b(), "llama-w4", 0.36)
 
 def test_a_smaller_copy_with_a_shorter_context_is_named_where_neither_suffices() -> None:
     arguments = EngineArguments(max_model_len=32768)
-    (pair,) = named(own_card(7.8), arguments, SMALL)
+    (pair,) = named(own_card(8.9), arguments, SMALL)
     assert (pair.model, pair.accelerator, pair.accelerator_count) == ("llama-w4", "my-card", 1)
     assert pair.change == f"Shorten the context to {pair.max_context:,} tokens, and choose the model 'llama-w4'."
     assert pair.arguments == (f"--max-model-len={pair.max_context}",)
-    alone = fit(SMALL, own_card(7.8), arguments)
+    alone = fit(SMALL, own_card(8.9), arguments)
     assert alone.verdict == "refused"
-    assert fit(llama_8b(), own_card(7.8), replace(arguments, max_model_len=256)).verdict == "refused"
-    started = fit(SMALL, own_card(7.8), replace(arguments, max_model_len=pair.max_context))
+    assert fit(llama_8b(), own_card(8.9), replace(arguments, max_model_len=256)).verdict == "refused"
+    started = fit(SMALL, own_card(8.9), replace(arguments, max_model_len=pair.max_context))
     assert started.verdict != "refused"
 
 
 def test_a_pair_that_keeps_the_context_comes_before_one_that_shortens_it() -> None:
-    card = own_card(7.8, "fp8")
+    card = own_card(8.9, "fp8")
     fewer = named(card, EngineArguments(max_model_len=8192, max_num_seqs=256), SMALL)
     in_8_bits = named(card, EngineArguments(max_model_len=14000, max_num_seqs=16), SMALL)
     assert [one.change for one in fewer] == ["Choose the model 'llama-w4', and compute at most 64 requests at once."]
     assert [one.change for one in in_8_bits] == ["Choose the model 'llama-w4', and keep the KV cache in 8 bits."]
     assert in_8_bits[0].arguments == ("--kv-cache-dtype=fp8",)
-    (longer,) = named(own_card(7.8, "fp8"), EngineArguments(max_model_len=65536), SMALL)
+    (longer,) = named(own_card(8.9, "fp8"), EngineArguments(max_model_len=65536), SMALL)
     assert longer.change.startswith("Shorten the context to")
 
 
@@ -68,7 +68,7 @@ def test_one_change_that_suffices_is_not_paired() -> None:
 
 
 def test_what_one_s_own_accelerators_can_do_comes_before_what_others_cost() -> None:
-    own, other = named(own_card(7.8), EngineArguments(max_model_len=32768), SMALL, others=(H100,))
+    own, other = named(own_card(8.9), EngineArguments(max_model_len=32768), SMALL, others=(H100,))
     assert (own.accelerator, own.hourly) == ("my-card", None)
     assert (other.accelerator, other.hourly) == ("nvidia-h100-80gb", Decimal(11))
 

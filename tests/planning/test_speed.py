@@ -13,6 +13,8 @@ from neuroscale.planning.fit import Device, device, fit
 from neuroscale.planning.replica_memory import facts_of
 from neuroscale.planning.speed import Estimate, Load, ReplicaSpeed
 from neuroscale.planning.speed.coverage import Shared, is_apart, shared_by
+from neuroscale.planning.speed.kinds import accelerator_class
+from neuroscale.planning.speed.rates import fitted_values
 from neuroscale.vllm.engine_arguments import EngineArguments
 from platform_repository import CATALOG
 
@@ -180,6 +182,24 @@ def test_one_measurement_on_a_processor_predicts_the_tiny_models_curve() -> None
         speed = server.under(Load(users, 200, 64, requests_per_user=8))
         assert value(speed.inter_token_mean) == pytest.approx(token, rel=0.15)
         assert value(speed.tokens_per_second_total) == pytest.approx(total, rel=0.15)
+
+
+def test_experts_on_graphics_cards_have_efficiencies_of_their_own() -> None:
+    def slower(experts: str) -> list[bool]:
+        worse = {**fitted_values(), f"memory.{experts}.fp8": 0.1}
+        found = []
+        for card in ("nvidia-l40s", "nvidia-h100-80gb"):
+            server = replica("google/gemma-4-26B-A4B-it", card)
+            server = replace(server, arguments=replace(server.arguments, quantization="fp8"))
+            steps = [server.fitted_steps(each, accelerator_class(server.device)) for each in (fitted_values(), worse)]
+            now, then = (server.times(Load(16, 100, 100), each) for each in steps)
+            assert now is not None
+            assert then is not None
+            found.append(then.inter_token > 1.5 * now.inter_token)
+        return found
+
+    assert slower("experts.graphics") == [True, False]
+    assert slower("experts") == [False, True]
 
 
 def test_guessed_tokens_are_not_counted_and_say_so() -> None:

@@ -118,7 +118,7 @@ def test_an_open_load_waits_as_long_as_in_a_simulation(
     assert times is not None
     mean, late = _simulated(steps, replace(load, prompt_spread=(1.0, longest)), budget, 3000)
     assert times.ttft == pytest.approx(mean, rel=0.06)
-    assert times.ttft_p95 == pytest.approx(late, rel=0.08)
+    assert times.ttft_p95 == pytest.approx(late, rel=0.09)
 
 
 @pytest.mark.parametrize(("prompt", "users"), [(10_000, 8), (5_000, 32)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -13,7 +14,10 @@ import pytest
 
 from forge_server import ForgeServer
 from neuroscale.forge.branches import REQUIRED_CHECK
-from portal_lab import Server, beside, running_server
+from neuroscale.portal.services import Figure, Measured, chart
+from neuroscale.rendering.planning_inputs import PlanningInputs
+from platform_repository import CATALOG, SETTINGS, TEMPLATE
+from portal_lab import DEVELOPER, FakePendingChanges, NoCluster, Server, beside, listening, running_server
 from request_site import Site, make_platform, opened_site
 
 pytestmark = [pytest.mark.browser, pytest.mark.tools]
@@ -43,7 +47,14 @@ def server(site: Site) -> Iterator[Server]:
 
 @pytest.fixture
 def browser(server: Server) -> Iterator[Any]:
-    """Debian's Chromium, found on the path. It starts after everything that asks the forge: see `beside`."""
+    """It starts after everything that asks the forge: see `beside`."""
+    with chromium() as launched:
+        yield launched
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Any]:
+    """Debian's Chromium, found on the path."""
     program = shutil.which("chromium")
     assert program, "Chromium is missing: apt-get install chromium"
     try:
@@ -71,8 +82,9 @@ class Visitor:
 
     def check(self, name: str) -> None:
         """No violation, and nothing that is wider than the window; a picture where somebody wants one."""
+        self.page.locator("[aria-busy=true]").wait_for(state="detached")  # the plan is faint while it is renewed
         for scheme in ("light", "dark"):
-            self.page.emulate_media(color_scheme=scheme)
+            self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
             for size, word in ((WIDE, "wide"), (NARROW, "narrow")):
                 self.page.set_viewport_size(size)
                 if PICTURES:
@@ -193,6 +205,47 @@ def test_a_person_asks_for_a_service_changes_it_and_retires_it(site: Site, serve
     visitor.sees_pull_request()
     assert beside(site.pull).title == "Retire dev/support-chat"
     assert all(site.server.developer.secret not in line for line in server.printed)
+
+
+class Cluster(NoCluster):
+    """With figures that came, stayed away, and were nought."""
+
+    def metrics(self, inputs: PlanningInputs, environment: str, service: str) -> Measured:
+        waves: list[float | None] = [0.3 + number % 7 / 10 for number in range(30)]
+        gaps: list[float | None] = [None] * 30
+        courses: tuple[list[float | None], ...] = ([*gaps[:12], 0.9, *gaps[:5], *waves[18:]], waves, [0.0] * 30, gaps)
+        names = ("first token p95", "tokens out", "requests waiting", "inter-token p50")
+        values = (("1.23 s", "950 ms", "> 1.2 s"), ("1,234/s", "987/s", "1,500/s"), ("0",) * 3, ("no requests",) * 3)
+        rows = (
+            Figure(name, *words, chart(course, "15 min", lambda value: f"{value:.2g} s"))
+            for name, words, course in zip(names, values, courses, strict=True)
+        )
+        return Measured("2 of 3 pods answer, newest sample 4 s ago", "15 min", tuple(rows))
+
+
+def test_measured_figures_are_whole_wide_and_narrow(clone: Path) -> None:
+    pending_changes = FakePendingChanges(clone, PlanningInputs(CATALOG, SETTINGS, TEMPLATE))
+    with listening(pending_changes, Cluster()) as port, chromium() as launched:
+        context = launched.new_context(viewport=WIDE)
+        visitor = Visitor(context.new_page(), f"http://127.0.0.1:{port}")
+        page = visitor.page
+        visitor.go("/sign-in?to=/services/dev/support-chat")
+        page.get_by_label("Token of the forge").fill(DEVELOPER)
+        page.get_by_role("button", name="Sign in").click()
+        told = "first token p95 over 15 min: lowest 0.3 s, highest 0.9 s; nothing measured in 17 of 30 parts"
+        drawn = page.get_by_role("img", name=told)
+        drawn.wait_for()
+        assert drawn.locator("polyline").count() == 2
+        for width in (1280, 400, 360):
+            page.set_viewport_size({"width": width, "height": 900})
+            table = page.get_by_role("region", name="Measured figures")
+            hidden = table.evaluate("one => one.scrollWidth - one.clientWidth")
+            assert hidden <= 0, f"{hidden} pixels of the table are cut off at {width}"
+            sizes = [box.bounding_box() for box in table.get_by_role("img").all()]
+            assert all(box["width"] >= 60 and 10 <= box["height"] <= 40 for box in sizes), sizes
+        visitor.check("service-measured")
+        assert visitor.faults == []
+    pending_changes.close()
 
 
 def test_the_form_works_without_a_script(browser: Any, server: Server) -> None:

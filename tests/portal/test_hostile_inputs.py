@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import json
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,16 +15,15 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-import uvicorn
 
 from neuroscale.core.errors import InputError
 from neuroscale.portal import exposure
-from neuroscale.portal.app import create_app, settings_of
 from neuroscale.portal.exposure import LARGEST_BODY, exposure_at
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from plan_factory import ANSWERS
 from platform_repository import CATALOG, SETTINGS, TEMPLATE
-from portal_lab import DEVELOPER, OWN, PORTAL, FakePendingChanges, NoCluster
+from portal_lab import DEVELOPER, FakePendingChanges, NoCluster, listening
+from waiting import wait_for
 
 SCRIPT = '"><script>alert(1)</script>{{7*7}}$(id)\u202e'
 FORM = "application/x-www-form-urlencoded"
@@ -45,9 +43,14 @@ class Live:
         return f"127.0.0.1:{self.port}"
 
     def ask(
-        self, method: str, path: str, body: bytes | str = b"", headers: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | str = b"",
+        headers: dict[str, str] | None = None,
+        by: str = "127.0.0.1",
     ) -> tuple[int, str, dict[str, str]]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30, source_address=(by, 0))
         try:
             data = body.encode() if isinstance(body, str) else body
             connection.putrequest(method, path, skip_host=True)
@@ -82,32 +85,28 @@ def live(running: Live) -> Live:
 @pytest.fixture(scope="module")
 def running(clone: Path) -> Iterator[Live]:
     """With somebody who is signed in."""
+    with served(clone) as found:
+        status, text, headers = found.ask("GET", "/sign-in")
+        assert status == 200
+        found.cookies = headers["set-cookie"].split(";")[0]
+        found.form_token = text.split('name="form_token" value="')[1][:64]
+        body = urlencode({"form_token": found.form_token, "token": DEVELOPER})
+        status, _, headers = found.ask("POST", "/sign-in", body, {"Content-Type": FORM})
+        assert status == 303
+        found.cookies += "; " + headers["set-cookie"].split(";")[0]
+        found.form_token = found.ask("GET", "/new")[1].split('name="form_token" value="')[1][:64]
+        yield found
+
+
+@contextlib.contextmanager
+def served(clone: Path, proxies: tuple[str, ...] = ()) -> Iterator[Live]:
+    """The application on a free port, with short times."""
     pending_changes = FakePendingChanges(clone, PlanningInputs(CATALOG, SETTINGS, TEMPLATE))
-    with pytest.MonkeyPatch.context() as patch, socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exposure, "BODY_WITHIN", 1.5)
-        port = listener.getsockname()[1]
-        app = create_app(pending_changes, NoCluster(), exposure_at("127.0.0.1", port, "", (), ""), OWN, PORTAL)
-        server = uvicorn.Server(settings_of(app))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            found = Live(pending_changes, port)
-            while not server.started:
-                time.sleep(0.02)
-            status, text, headers = found.ask("GET", "/sign-in")
-            assert status == 200
-            found.cookies = headers["set-cookie"].split(";")[0]
-            found.form_token = text.split('name="form_token" value="')[1][:64]
-            body = urlencode({"form_token": found.form_token, "token": DEVELOPER})
-            status, _, headers = found.ask("POST", "/sign-in", body, {"Content-Type": FORM})
-            assert status == 303
-            found.cookies += "; " + headers["set-cookie"].split(";")[0]
-            found.form_token = found.ask("GET", "/new")[1].split('name="form_token" value="')[1][:64]
-            yield found
-        finally:
-            server.should_exit = True
-            thread.join(30)
-            pending_changes.close()
+        with listening(pending_changes, NoCluster(), proxies) as port:
+            yield Live(pending_changes, port)
+    pending_changes.close()
 
 
 _EDIT = "/services/dev/support-chat/edit"
@@ -229,6 +228,69 @@ def test_a_slow_request_is_ended(live: Live, sent: bytes) -> None:
         assert time.monotonic() - began < 15
     assert received == b"" or b" 408 " in received
     assert live.is_well
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"POST /new HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+        b"POST /new HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        b"GET /healthz HTTP/1.1\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n",
+        b"POST /new HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n",
+    ],
+)
+def test_a_request_whose_end_is_told_in_two_ways_is_refused_with_all_that_follows(live: Live, head: bytes) -> None:
+    follows = b"GET /healthz HTTP/1.1\r\nHost: HERE\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", live.port), 20) as connection:
+        connection.sendall((head + b"Host: HERE\r\n\r\n0\r\n\r\n" + follows).replace(b"HERE", live.host.encode()))
+        received = b""
+        while part := connection.recv(4096):
+            received += part
+    assert received.startswith(b"HTTP/1.1 400 ")
+    assert (received.count(b"HTTP/1.1 "), b"connection: close" in received.lower()) == (1, True)
+    assert live.is_well
+
+
+_IMAGE = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
+_FRAME = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}
+_LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+
+
+@pytest.mark.parametrize("path", ["/api/v1/plan", "/new"])
+def test_another_sites_page_leads_here_and_loads_nothing_from_here(live: Live, path: str) -> None:
+    place = f"{path}?{urlencode({'answers': json.dumps(ANSWERS)})}"
+    for headers, status in (({}, 200), (_LINK, 200), (_IMAGE, 403), (_FRAME, 403)):
+        assert live.ask("GET", place, headers=headers)[0] == status
+
+
+@contextlib.contextmanager
+def half_requests(live: Live, by: str, count: int) -> Iterator[None]:
+    """So many connections of an address, all of which have sent half a request."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(count):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", live.port), 20, (by, 0)))
+            with contextlib.suppress(OSError):  # it was refused before that
+                connection.sendall(b"GET /new HTTP/1.1\r\nHost: x")
+        yield
+
+
+def test_one_address_cannot_take_all_connections(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposure, "BODY_WITHIN", 20.0)
+    monkeypatch.setattr(exposure, "MOST_OF_ONE", 20)
+    with half_requests(live, "127.0.0.2", 40):
+        assert live.ask("GET", "/healthz", by="127.0.0.2")[0] == 503
+        assert live.ask("GET", "/healthz", by="127.0.0.3")[0] == 200
+    wait_for(lambda: live.ask("GET", "/healthz", by="127.0.0.2")[0] == 200, what="the share is free again")
+
+
+def test_whoever_does_not_come_by_the_proxy_cannot_shut_it_out(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(clone, ("127.0.0.1",)) as live:
+        monkeypatch.setattr(exposure, "BODY_WITHIN", 20.0)
+        monkeypatch.setattr(exposure, "MOST_OF_ONE", 20)
+        with half_requests(live, "127.0.0.2", 15), half_requests(live, "127.0.0.3", 15):
+            assert live.ask("GET", "/healthz", by="127.0.0.4")[0] == 503
+            with half_requests(live, "127.0.0.1", 40):
+                assert live.ask("GET", "/new")[0] == 200
 
 
 def test_two_hundred_at_once_get_an_answer(live: Live) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from dataclasses import replace
 from html import unescape
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import Request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,15 +21,14 @@ from neuroscale.cluster.service_status import ServiceStatus
 from neuroscale.forge.after_merge.comments import MARKER as SMOKE_MARKER
 from neuroscale.forge.after_merge.comments import Record
 from neuroscale.forge.branches import REQUIRED_CHECK
-from neuroscale.forge.interface import Comment, CommitStatus
-from neuroscale.portal import rendering
-from neuroscale.portal import services as portal_services
+from neuroscale.forge.interface import Account, Comment, CommitStatus
+from neuroscale.portal import exposure, kept, rendering
 from neuroscale.portal.app import create_app
 from neuroscale.portal.exposure import exposure_at
 from neuroscale.portal.form_fields import sheet
-from neuroscale.portal.people import People
+from neuroscale.portal.people import SESSION, People
 from neuroscale.portal.plan_panel import live_panel
-from neuroscale.portal.services import Measured, Said
+from neuroscale.portal.services import Figure, Measured, Said, chart
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.report.markdown import MARKER
 from plan_factory import ANSWERS
@@ -37,6 +39,7 @@ from portal_lab import (
     EXPOSURE,
     OTHER,
     OWN,
+    PORTAL,
     PULL,
     Client,
     FakePendingChanges,
@@ -150,7 +153,7 @@ class SilentCluster(NoCluster):
 def test_a_cluster_that_does_not_answer_holds_up_no_page(
     pending_changes: FakePendingChanges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(portal_services, "_WAITS", 0.3)
+    monkeypatch.setattr(kept, "_WAITS", 0.3)
     cluster = SilentCluster()
     client = Client(create_app(pending_changes, cluster, EXPOSURE), ADDRESS, "127.0.0.1")
     assert client.send_form("/sign-in", {"token": DEVELOPER}).status_code == 303
@@ -167,6 +170,25 @@ def test_a_cluster_that_does_not_answer_holds_up_no_page(
     finally:
         cluster.answers.set()
     wait_for(lambda: "cannot be asked" in client.get(f"{place}/state").text, what="what the cluster says in the end")
+
+
+def test_a_figures_course_is_drawn_and_told(pending_changes: FakePendingChanges) -> None:
+    class Cluster(NoCluster):
+        def metrics(self, *_: object) -> Measured:
+            drawn = chart([None, 1.0, 4.0, None, 0.0, 2.0], "15 min", lambda value: f"{value:g} s")
+            return Measured("It answers", "15 min", (Figure(HOSTILE, "1 s", "2 s", "4 s", drawn),))
+
+    client = Client(create_app(pending_changes, Cluster(), EXPOSURE), ADDRESS, "127.0.0.1")
+    assert client.send_form("/sign-in", {"token": DEVELOPER}).status_code == 303
+    text = client.get("/services/dev/support-chat/metrics").text
+    assert re.findall(r'<polyline points="([^"]*)">', text) == [
+        "60.0,30.0 90.0,30.0 110.0,0.0 140.0,0.0",
+        "210.0,40.0 240.0,40.0 260.0,20.0 290.0,20.0",
+    ]
+    assert "over 15 min: lowest 0 s, highest 4 s; nothing measured in 2 of 6 parts" in text
+    assert not re.search(r"<script|style=|[▁-█]", text)
+    assert chart([None, None], "15 min", str).told == "over 15 min; nothing measured in 2 of 2 parts"
+    assert chart([0.0], "15 min", str).lines == ("60.0,40.0 240.0,40.0",)
 
 
 def test_a_service_is_shown_changed_promoted_and_retired(pending_changes: FakePendingChanges) -> None:
@@ -278,6 +300,82 @@ def test_a_change_is_shown_to_nobody_else(pending_changes: FakePendingChanges) -
     place = send(signed_in(pending_changes), "/new", {**ANSWERS, "do": "open"}).headers["location"]
     app_of_other = signed_in(pending_changes, OTHER)
     assert app_of_other.get(place).status_code == 404
+
+
+def test_an_account_that_signs_in_again_and_again_signs_out_nobody_else() -> None:
+    people = People(EXPOSURE, lambda token: Account(token.secret[:16], "", ""))
+
+    def is_signed_in(session: str) -> bool:
+        return (
+            people.of(Request({"type": "http", "headers": [(b"cookie", f"{SESSION}={session}".encode())]})) is not None
+        )
+
+    first = people.sign_in("jane" * 10)
+    own = [people.sign_in("mallory." * 5) for _ in range(1500)]
+    assert is_signed_in(first)
+    assert [is_signed_in(one) for one in own[-20:]] == [True] * 20
+    assert sum(map(is_signed_in, own)) == 20
+    for number in range(2000):
+        people.sign_in(f"somebody-{number:07}")
+    assert not is_signed_in(first), "the memory is bounded all the same"
+
+
+_PLANNING: list[tuple[str, str]] = [
+    ("GET", "/new"),
+    ("POST", "/new"),
+    ("POST", "/plan"),
+    ("GET", "/api/v1/plan"),
+    ("POST", "/api/v1/plan"),
+    ("POST", "/services/dev/support-chat/plan"),
+    ("POST", "/services/dev/support-chat/edit"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), _PLANNING)
+def test_who_lets_the_server_plan_without_end_waits_and_nobody_else(
+    pending_changes: FakePendingChanges, monkeypatch: pytest.MonkeyPatch, method: str, path: str
+) -> None:
+    app = create_app(pending_changes, NoCluster(), EXPOSURE, OWN, PORTAL)
+    monkeypatch.setattr(exposure, "PLANS_AT_ONCE", 0.0)
+    monkeypatch.setattr(exposure, "PLANS_LATER", 1e-6)
+    answers = {**ANSWERS, "concurrent_users": "6"}
+
+    def ask(client: Client) -> httpx.Response:
+        if method == "GET":
+            return client.ask(method, path, params={"answers": json.dumps(ANSWERS)})
+        if path.startswith("/api/"):
+            headers = [("content-type", "application/json")]
+            return client.ask(method, path, content=json.dumps(ANSWERS), headers=headers)
+        return client.send_form(path, answers)
+
+    somebody, other = Client(app, ADDRESS, "127.0.0.1"), Client(app, ADDRESS, "127.0.0.2")
+    if path.startswith("/services"):
+        for client, token in ((somebody, DEVELOPER), (other, OTHER)):
+            assert client.send_form("/sign-in", {"token": token}).status_code == 303
+    assert ask(somebody).status_code == 200
+    refused = ask(somebody)
+    assert (refused.status_code, "Ask again in" in refused.text) == (429, True)
+    assert int(refused.headers["retry-after"]) > 0
+    assert ask(other).status_code == 200
+
+
+def test_planning_time_is_forgiven_by_and_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, used = [1000.0], [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], thread_time=lambda: used[0])
+    monkeypatch.setattr(exposure, "time", clock)
+    allowance = exposure.Allowance()
+
+    def plan(seconds: float) -> None:
+        with allowance.planning("somebody"):
+            used[0] += seconds
+
+    plan(exposure.PLANS_AT_ONCE + 1)
+    with pytest.raises(exposure.TooMuchError) as refused:
+        plan(1)
+    now[0] += refused.value.seconds
+    plan(1)
+    with allowance.planning("other"):
+        pass
 
 
 def test_signing_out_ends_the_session(pending_changes: FakePendingChanges) -> None:

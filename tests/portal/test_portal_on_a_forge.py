@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from forge_server import ForgeServer
+from neuroscale.forge.interface import Token
 from plan_factory import ANSWERS
 from portal_lab import running_server
 from request_site import BRANCH, Site, make_platform, opened_site
@@ -56,3 +57,19 @@ def test_a_portal_asks_for_a_person_on_the_main_branch_of_now(site: Site) -> Non
         assert [problem["field"] for problem in gone.json()["problems"]] == ["team"]
         assert len(site.pulls()) == 1
     assert all(secret not in "".join(server.printed) for secret in (portal.read_text(), own.read_text().strip()))
+
+
+def test_who_may_not_read_the_repository_is_shown_nothing_of_it(site: Site) -> None:
+    """Also if somebody who may has just looked."""
+    assert site.server.api("PATCH", f"/repos/{site.ref.slug}", body={"private": True})[0] == 200
+    with running_server(site) as server:
+
+        def services(token: Token) -> httpx.Response:
+            headers = {"Authorization": f"Bearer {token.secret}"}
+            return httpx.get(f"{server.url}/api/v1/services", headers=headers, timeout=60)
+
+        shown = services(site.server.owner)
+        assert (shown.status_code, "team-alpha" in shown.text) == (200, True), shown.text
+        refused = services(site.server.developer)
+        assert (refused.status_code, "does not let your token read" in refused.text) == (403, True)
+        assert "team-alpha" not in refused.text

@@ -28,6 +28,7 @@ from bootstrap import activity, locks, machine, packages, prerequisites, running
 from bootstrap import main as setup
 from bootstrap.go import Go, version_numbers
 from bootstrap.locks import locked, shared
+from bootstrap.pace import Pace
 from bootstrap.prerequisites import Machine
 from bootstrap.running import SetupError, run
 from bootstrap.steps import PURPOSES, Step, Steps
@@ -639,9 +640,51 @@ def test_in_a_terminal_one_line_is_renewed(tmp_path: Path) -> None:
 
 def test_the_time_that_is_left_follows_the_pace_of_what_is_done() -> None:
     steps = [step(name, set(), []) for name in "abc"]
-    assert setup._left(steps, 0, 0.0) == "about 3 min"
-    assert setup._left(steps, 1, 240.0) == "about 8 min"
-    assert setup._left(steps, 2, 60.0) == "about a minute"
+    pace = Pace()
+    assert pace.left(steps, 0.0) == "about 3 min"
+    pace.add(60, 240.0)
+    assert pace.left(steps[1:], 240.0) == "about 7 min"
+    for _ in range(20):  # the machine became quiet
+        pace.add(60, 60.0)
+    assert pace.left(steps, 1440.0) == "about 3 min"
+    pace.add(60, 15.0)
+    assert pace.left(steps[2:], 1500.0) == "about a minute"
+
+
+def test_what_runs_beside_counts_only_where_it_takes_longer_than_the_rest() -> None:
+    tool, model = step("tool", set(), []), replace(step("model", set(), []), seconds=600.0, beside=True)
+    assert Pace().left([tool, model], 0.0) == "about 10 min"
+    assert Pace().left([tool, model], 540.0) == "about a minute"
+    assert Pace().left([model], 300.0) == "about 5 min"
+
+
+def test_a_wait_for_another_set_up_is_named_and_does_not_count_as_this_machines_pace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(locks, "_POLL_SECONDS", 0.01)
+    clock = [0.0]
+    monkeypatch.setattr(setup, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    finished, waiting = set[str](), threading.Event()
+
+    def say(text: str) -> None:
+        running.say(text)
+        waiting.set()
+
+    monkeypatch.setattr(locks, "say", say)
+    names = ("own", "theirs", "last", "end")
+    steps = [replace(step(name, finished, []), seconds=120, lock=tmp_path / f"{name}.lock") for name in names]
+    thread = threading.Thread(target=setup.perform, args=(steps,))
+    with locked(tmp_path / "theirs.lock", "Building theirs"):
+        thread.start()
+        assert waiting.wait(30)
+        clock[0] += 480
+        finished.add("theirs")
+    thread.join(30)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("set-up: about 8 min on two quiet cores")
+    assert "[2/4] theirs; another set-up is at it, then about a minute left" in lines
+    assert "      done in 480.0 s" in lines
+    assert "[3/4] last; about a minute left" in lines
 
 
 def test_an_interrupted_program_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -792,6 +835,8 @@ class Recorder:
             version = f"python{sys.version_info.major}.{sys.version_info.minor}"
             locked = tool_cache.locked_version((REPOSITORY / "requirements/bootstrap.txt").read_text(), "uv")
             self._make(f"lib/{version}/site-packages/uv-{locked}.dist-info/RECORD")
+        elif "--editable" in words:
+            self._make("bin/neuroscale")
         return ""
 
     def _make(self, name: str) -> None:
@@ -878,6 +923,33 @@ def test_the_gate_needs_the_runtimes_packages_only(checkout: Path, recorder: Rec
     assert "--editable" not in recorder.kinds()
     sync = next(command for command in recorder.commands if "sync" in command)
     assert [Path(word).name for word in sync if word.endswith(".txt")] == ["bootstrap.txt", "runtime.txt"]
+
+
+def documented_purposes() -> set[str]:
+    """The sets of set-up that a document, a workflow or the Makefile names."""
+    names = ("*.md", "docs/*.md", "platform/*/README.md", "Makefile", ".github/**/*.yaml")
+    files = [file for name in names for file in REPOSITORY.glob(name)]
+    return {name for file in files for name in re.findall(r"(?:setup\.py|SET_UP\)) --for (\w+)", file.read_text())}
+
+
+@pytest.mark.parametrize("purpose", sorted(documented_purposes() | {"all"}))
+def test_each_documented_set_leaves_the_command(checkout: Path, recorder: Recorder, purpose: str) -> None:
+    for name in ("src", "scripts", "platform"):
+        (checkout / name).symlink_to(REPOSITORY / name)
+    first = setup.steps_of(checkout, checkout / "cache", purpose)[0]
+    assert not first.done()
+    first.work()
+    assert first.done()
+    command = checkout / ".venv/bin/neuroscale"
+    if "--editable" not in recorder.kinds():  # otherwise pip makes it, by pyproject.toml
+        (path,) = (checkout / ".venv").rglob("*.pth")
+        assert path.read_text() == f"{checkout}/src\n"
+        command.with_name("python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        command.with_name("python").chmod(0o755)
+        done = subprocess.run([command, "--version"], cwd=checkout, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "")
+    command.unlink()
+    assert not first.done()
 
 
 def test_no_module_of_the_checkout_stands_in_for_one_that_set_up_runs(checkout: Path, recorder: Recorder) -> None:

@@ -100,6 +100,17 @@ def test_what_may_write_a_release_runs_nothing_of_the_repository() -> None:
     assert {"--pinned-go", "--bundle", "--licences", "--keep-build-cache"} <= set(built.split())
 
 
+def test_what_builds_packages_of_others_has_no_token_that_writes() -> None:
+    """`lock.py` may run the build of any package; the job with the token takes its files alone."""
+    jobs = read(ROOT / ".github/workflows/locks.yaml")["jobs"]
+    for name, job in jobs.items():
+        builds = any("lock.py" in step.get("run", "") for step in job["steps"])
+        writes = "write" in job["permissions"].values()
+        assert (builds, writes) == {"renew": (True, False), "issue": (False, True)}[name]
+    uses = [step["uses"] for step in jobs["issue"]["steps"] if "uses" in step]
+    assert uses == ["./.github/actions/setup"]
+
+
 def test_the_required_check_never_skips_and_does_one_job() -> None:
     """A skipped check counts as passed: neither the workflow nor its job may have a way around its run."""
     content = read(GATE)

@@ -7,6 +7,8 @@ real, and mended again.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from neuroscale.cluster.endpoint.access import open_endpoint
 from neuroscale.core.errors import ExitStatus
 from neuroscale.kube.client import Cluster
 from platform_lab import Platform
-from smoke_breakages import BREAKAGES, Asked, Breakage, at_once, healthy_gateway, places_at_once
+from smoke_breakages import BREAKAGES, Asked, Breakage, at_once, healthy_gateway, places_at_once, restless_gateway
 from smoke_lab import Lab
 
 pytestmark = [pytest.mark.tools, pytest.mark.platform, pytest.mark.live, pytest.mark.slow]
@@ -105,6 +107,23 @@ def test_a_healthy_gateway_passes(lab: Lab) -> None:
         status, report = lab.smoke(asked)
     assert (_failed(report), _left(report, asked.base_url)) == ({}, [])
     assert status is ExitStatus.PASSED
+
+
+def test_a_way_that_fails_now_and_then_turns_no_check_red(lab: Lab) -> None:
+    with restless_gateway(lab) as asked:
+        status, report = lab.smoke(asked)
+    assert (_failed(report), _left(report, asked.base_url)) == ({}, [])
+    assert status is ExitStatus.PASSED
+    assert any("at the second try" in one["message"] for one in report["checks"])
+
+
+def test_the_soak_counts_no_false_red(gitops: GitOps, lab: Lab) -> None:
+    """Its smallest size. It asks through the real gateway."""
+    command = [sys.executable, str(ROOT / "scripts/bench-smoke"), f"--state={gitops.local.state.folder}"]
+    sizes = ["--service=smoke-chat", "--runs=1", "--posts=300", "--busy=1"]
+    done = subprocess.run([*command, *sizes], capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "300 requests with a wrong key: {'refused': 300}" in done.stdout
 
 
 @pytest.mark.parametrize("breakage", SMOKE_TESTS.sample(BREAKAGES, _sample()), ids=lambda one: one.name)

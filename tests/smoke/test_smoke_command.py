@@ -21,7 +21,7 @@ from cluster_lab import SERVICE, Lab, run
 from command_line import Said
 from neuroscale.core.errors import InputError
 from neuroscale.kube.client import Identity
-from neuroscale.smoke.expected_services import load_target, standing, version_that_answers
+from neuroscale.smoke.expected_services import ended_since, load_target, standing, version_that_answers
 from printed_lines import check_lines
 from repositories import Repository
 
@@ -264,3 +264,31 @@ def test_a_commit_that_others_merged_while_tests_run_is_fetched(tmp_path: Path) 
     other = upstream.commit({"manifests/dev/search/a.yaml": "1"})
     assert standing(clone, folder, merged, other) == "equal"
     assert standing(clone, folder, merged, upstream.commit({f"{folder}/a.yaml": "2"})) == "ahead"
+
+
+def test_a_commit_is_fetched_from_where_argo_cd_reads_it(tmp_path: Path) -> None:
+    """The origin of a clone may be another repository, as where a local platform has a forge of its own."""
+    upstream = Repository(tmp_path / "upstream")
+    folder = "manifests/dev/chat"
+    merged = upstream.commit({f"{folder}/a.yaml": "1"})
+    for name in ("origin", "clone"):
+        subprocess.run(["git", "clone", "--quiet", str(tmp_path / "upstream"), str(tmp_path / name)], check=True)
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "-C", clone, "remote", "set-url", "origin", tmp_path / "origin"], check=True)
+    other = upstream.commit({"manifests/dev/search/a.yaml": "1"})
+    assert standing(clone, folder, merged, other) == "unknown"
+    assert standing(clone, folder, merged, other, ("origin", str(tmp_path / "upstream"))) == "equal"
+
+
+def test_a_server_that_ended_while_it_was_tested_is_named() -> None:
+    def pod(name: str, container: str, at: str) -> dict[str, Any]:
+        last = {"terminated": {"finishedAt": at, "reason": "OOMKilled", "exitCode": 137}} if at else {}
+        statuses = [{"name": container, "restartCount": 1, "lastState": last}]
+        return {"metadata": {"name": name}, "status": {"containerStatuses": statuses}}
+
+    began = "2026-11-28T12:00:00Z"
+    server = "kserve-container"
+    before, beside = pod("a", server, "2026-11-28T11:59:59Z"), pod("b", "proxy", "2026-11-28T12:00:07Z")
+    assert ended_since([before, beside, pod("c", server, ""), {"metadata": {"name": "d"}}], began) == ""
+    ended = ended_since([before, pod("e", server, "2026-11-28T12:00:07Z")], began)
+    assert ended == "the server of e ended at 2026-11-28T12:00:07Z (OOMKilled, exit code 137)"

@@ -17,8 +17,8 @@ import pytest
 from rich.console import Console
 
 from neuroscale.core.errors import ExitStatus, UntrustedError
-from neuroscale.smoke.results import Report, Result, headline, print_table, to_json, to_junit, to_markdown
-from neuroscale.smoke.runner import VARIABLE, Spec, collect, run
+from neuroscale.smoke.results import Report, Result, from_record, headline, print_table, to_json, to_junit, to_markdown
+from neuroscale.smoke.runner import VARIABLE, Spec, collect, run, run_and_confirm
 from smoke_breakages import BREAKAGES
 from waiting import wait_for
 
@@ -153,6 +153,69 @@ def test_a_passing_check_says_which_version_answered(lab: Lab) -> None:
     assert "passed (old or new version)" in table
     assert [one["version"] for one in json.loads(to_json(report))["checks"]] == ["new", "old", "either", ""]
     assert "| the old version answered; 16 tokens |" in to_markdown(report)
+
+
+_BY_THE_WAY = """
+from pathlib import Path
+from neuroscale.cluster.endpoint.errors import UnreachedError
+
+def once(name, error):
+    '''Raise the error in the first run alone.'''
+    seen = Path(__file__).with_name(name)
+    if not seen.exists():
+        seen.write_text("")
+        raise error
+
+CUT = UnreachedError("the connection was cut", "look", "cut")
+"""
+
+
+def _again(lab: Lab, *checks: str, services: tuple[str, ...] = ("chat",)) -> Report:
+    (lab.root / "smoke-tests").mkdir()
+    (lab.root / "smoke-tests/test_a.py").write_text(_HEAD + _BY_THE_WAY + _PASSES + "".join(checks))
+    return run_and_confirm(lab.spec(services), lambda kind, fields: lab.told.append((kind, fields)), within=60, pause=0)
+
+
+def test_a_service_that_only_the_way_failed_is_tested_anew(lab: Lab) -> None:
+    report = _again(lab, _check("cut", "if service == 'chat': once('a', CUT)"), services=("chat", "search"))
+    assert report.status is ExitStatus.PASSED
+    (seen,) = (one.message for one in report.checks if (one.service, one.check) == ("chat", "cut"))
+    assert "in a second run" in seen
+    assert "the connection was cut" in seen
+    assert [fields["service"] for kind, fields in lab.told if kind == "result"] == ["chat"] * 2 + ["search"] * 2 + [
+        "chat"
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome", "way"),
+    [
+        ("raise CUT", "failed", "twice"),
+        ("once('a', CUT); require(False, 'it is wrong', 'mend it')", "failed", ""),
+        ("once('a', CUT); raise ValueError('odd')", "error", ""),
+    ],
+)
+def test_what_fails_in_the_second_run_as_well_is_red(lab: Lab, body: str, outcome: str, way: str) -> None:
+    report = _again(lab, _check("cut", body))
+    (found,) = (one for one in report.checks if one.check == "cut")
+    assert (found.outcome, found.way, report.doubtful) == (outcome, way, ())
+    assert not report.passed
+    assert from_record(json.loads(to_json(report))["checks"][0]) == report.checks[0]
+
+
+def test_a_wrong_answer_gets_no_second_run(lab: Lab) -> None:
+    report = _again(lab, _check("cut", "once('a', CUT)"), _check("wrong", "once('b', FindingError('no', 'mend'))"))
+    assert _outcomes(report) == {"fine": "passed", "cut": "failed", "wrong": "failed"}
+    assert [one.way for one in report.checks if one.outcome == "failed"] == ["once", ""]
+    assert len(lab.told) == 6
+
+
+def test_without_time_for_a_second_run_the_way_stays_in_doubt(lab: Lab) -> None:
+    folder = lab.root / "smoke-tests"
+    folder.mkdir()
+    (folder / "test_a.py").write_text(_HEAD + _BY_THE_WAY + _check("cut", "raise CUT"))
+    report = run_and_confirm(lab.spec(), lambda *_: None, within=60, pause=100)
+    assert (report.status, report.doubtful) == (ExitStatus.FINDINGS, ("chat",))
 
 
 def test_a_failed_check_counts_where_another_could_not_look(lab: Lab) -> None:

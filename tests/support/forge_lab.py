@@ -41,6 +41,9 @@ class Lab(Protocol):
     def commit(self, who: Person, repository: RepositoryRef, branch: str) -> str:
         """A new commit on a branch; a missing branch begins at main."""
 
+    def closed(self) -> RepositoryRef:
+        """A new repository with a branch main that only the owner may read."""
+
     def own(self, who: Person, name: str) -> None:
         """A repository of that person that is not a fork."""
 
@@ -101,6 +104,11 @@ class GiteaLab:
         sha: str = data["commit"]["sha"]
         return sha
 
+    def closed(self) -> RepositoryRef:
+        name = f"closed-{secrets.token_hex(4)}"
+        self._done("POST", "/admin/users/owner/repos", {"name": name, "auto_init": True, "private": True})
+        return RepositoryRef(self.url, "owner", name)
+
     def own(self, who: Person, name: str) -> None:
         self._done("POST", f"/admin/users/{who}/repos", {"name": name})
 
@@ -152,6 +160,11 @@ class GitHubLab:
 
     def commit(self, who: Person, repository: RepositoryRef, branch: str) -> str:
         return self.server.commit(repository.slug, branch)
+
+    def closed(self) -> RepositoryRef:
+        made = self.server.add("owner", f"closed-{secrets.token_hex(4)}", {"owner"})
+        made.readers = {"owner"}
+        return RepositoryRef(self.url, made.owner, made.name)
 
     def own(self, who: Person, name: str) -> None:
         self.server.add(who, name, {who})

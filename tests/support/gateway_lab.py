@@ -30,6 +30,7 @@ DOMAIN = "models.example.com"
 NAMESPACE = "team-alpha"
 PORT = 8080
 DIES = "dies"
+REFUSED = b'{"error":"Unauthorized"}'
 OTHER = "simulated-cpu-1"
 """A node whose pods are not processes of this machine."""
 _PARTS = (control_plane.ETCD, control_plane.API_SERVER, control_plane.CONTROLLER_MANAGER)
@@ -69,9 +70,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.server.asked.append(self.path)
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self._refused():
+        length = int(self.headers.get("Content-Length") or 0)
+        if self._refused(length):
             return
+        body = self.rfile.read(length)
         asked = json.loads(body)
         if not asked.get("stream"):
             words = {"message": {"role": "assistant", "content": f"You said {len(body)} bytes."}}
@@ -89,19 +91,25 @@ class _Handler(BaseHTTPRequestHandler):
                 return
         self.close_connection = True
 
-    def _refused(self) -> bool:
+    def _refused(self, length: int = 0) -> bool:
+        """As vLLM, it refuses at the headers; here, the body of the refusal waits for the whole of the request."""
         if self.headers.get("Authorization") == f"Bearer {self.server.key}":
             return False
-        self._say(401, {"error": "Unauthorized"})
+        self._begin(401, len(REFUSED))
+        self.rfile.read(length)
+        self.wfile.write(REFUSED)
         return True
 
     def _say(self, status: int, found: object) -> None:
         body = json.dumps(found).encode()
+        self._begin(status, len(body))
+        self.wfile.write(body)
+
+    def _begin(self, status: int, length: int) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(length))
         self.end_headers()
-        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         """Nothing: pytest would mix it into a failure's output."""

@@ -28,6 +28,7 @@ class Repository:
     name: str
     branches: dict[str, str]
     pushers: set[str]
+    readers: set[str] | None = None  # None: everybody
     parent: Repository | None = None
     looks_until_ready: int = 0  # a fork's branches are copied in GitHub's own time
     required: set[str] = field(default_factory=set)
@@ -173,7 +174,7 @@ class GitHubServer:
 def _repository(server: GitHubServer, asked: _Asked) -> Repository:
     slug = "/".join(asked.parts[:2])
     for known, repository in server.repositories.items():
-        if known.lower() == slug.lower():
+        if known.lower() == slug.lower() and (repository.readers is None or asked.login in repository.readers):
             return repository
     raise _RefusalError(404, "Not Found")
 
@@ -266,7 +267,7 @@ def _create_fork(server: GitHubServer, asked: _Asked) -> _Handled:
     if not mine:
         taken = f"{asked.login}/{parent.name}" in server.repositories
         name = f"{parent.name}-1" if taken else parent.name
-        fork = Repository(asked.login, name, dict(parent.branches), {asked.login}, parent, 2)
+        fork = Repository(asked.login, name, dict(parent.branches), {asked.login}, None, parent, 2)
         server.repositories[fork.slug] = fork
         server.pulls[fork.slug] = []
         mine = [fork]
@@ -280,6 +281,13 @@ def _get_ref(server: GitHubServer, asked: _Asked) -> _Handled:
     if sha is None or repository.looks_until_ready >= 0:
         raise _RefusalError(404, "Not Found")
     return 200, {"ref": f"refs/{asked.parts[4]}", "object": {"type": "commit", "sha": sha}}, {}
+
+
+def _list_branches(server: GitHubServer, asked: _Asked) -> _Handled:
+    branches = _repository(server, asked).branches.items()
+    found = [{"name": name, "commit": {"sha": sha}, "protected": False} for name, sha in branches]
+    here, more = _paged(asked, found)
+    return 200, here, more
 
 
 def _list_pulls(server: GitHubServer, asked: _Asked) -> _Handled:
@@ -477,6 +485,7 @@ _HANDLERS: Mapping[str, Callable[[GitHubServer, _Asked], _Handled]] = {
     "repos/create-fork": _create_fork,
     "git/get-ref": _get_ref,
     "repos/get-branch-rules": _branch_rules,
+    "repos/list-branches": _list_branches,
     "pulls/list": _list_pulls,
     "repos/list-pull-requests-associated-with-commit": _list_pulls_of_commit,
     "pulls/create": _create_pull,

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
+import uvicorn
 from fastapi import FastAPI
 
 from neuroscale.cluster.service_status import ServiceStatus
@@ -34,11 +36,11 @@ from neuroscale.forge.interface import (
 from neuroscale.forge.request_flow import Change, Desk, Outcome, Refused, Say
 from neuroscale.forge.rest import Forge
 from neuroscale.forge.service_pull_request import Base, OpenRequest, Publisher, PullRequestOutcome
-from neuroscale.portal.app import create_app
+from neuroscale.portal.app import create_app, settings_of
 from neuroscale.portal.exposure import Exposure, exposure_at
 from neuroscale.portal.pending_changes import PendingChanges
 from neuroscale.portal.people import Person
-from neuroscale.portal.services import Evidence, Measured, Said
+from neuroscale.portal.services import Evidence, Measured, Said, Surroundings
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.repo.layout import ServicePath
 from neuroscale.request.service_request import Request
@@ -163,6 +165,14 @@ class FakePendingChanges(PendingChanges):
         self.brought: list[Brought] = []
         self.waits: threading.Event | None = None
         self.is_down = False
+        self.readers = {DEVELOPER, OTHER, OWN.secret}
+
+    def may_read(self, token: Token) -> bool:
+        if self.is_down:
+            raise ForgeUnavailableError("The forge does not answer.")
+        if token.secret not in _LOGINS:
+            raise ForgeError("The forge does not know the token.")
+        return token.secret in self.readers
 
     def account(self, token: Token) -> Account:
         login = _LOGINS.get(token.secret)
@@ -206,6 +216,25 @@ class NoCluster:
 
     def evidence(self, forge: Forge, reason: str, to: str) -> Evidence:
         return lambda *_: ["It passed its smoke test."]
+
+
+@contextlib.contextmanager
+def listening(
+    pending_changes: FakePendingChanges, surroundings: Surroundings, proxies: tuple[str, ...] = ()
+) -> Iterator[int]:
+    """The application on a free port of this machine."""
+    with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
+        port = listener.getsockname()[1]
+        app = create_app(pending_changes, surroundings, exposure_at("127.0.0.1", port, "", proxies, ""), OWN, PORTAL)
+        server = uvicorn.Server(settings_of(app))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            wait_for(lambda: server.started, what="the server listens")
+            yield port
+        finally:
+            server.should_exit = True
+            thread.join(30)
 
 
 class Client:

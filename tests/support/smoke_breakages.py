@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
@@ -341,6 +342,24 @@ def healthy_gateway(lab: Lab) -> Any:
     return _gateway(lab, certificate(lab.folder, "healthy"))
 
 
+@contextlib.contextmanager
+def _without_a_pod(lab: Lab, each: int, patience: float) -> Iterator[Asked]:
+    """A gateway that does not find a pod for every so many requests."""
+    count = itertools.count(1)
+
+    async def meet(_: Call) -> Response | None:
+        return Response("no healthy upstream", 503) if next(count) % each == 0 else None
+
+    made = certificate(lab.folder, "without")
+    with lab.gateway(made, (), Fault(meet=meet)) as url:
+        yield Asked(base_url=url, trusts=made.authority, patience=patience)
+
+
+def restless_gateway(lab: Lab) -> Any:
+    """Every fifth request fails on its way, as where pods and gateways are replaced."""
+    return _without_a_pod(lab, 5, _PATIENT)
+
+
 def certificate(folder: Path, name: str, host: str = "127.0.0.1", days_left: int = 60) -> Certificate:
     """A server's certificate of an authority of its own, issued a year ago at most."""
     now, parts = datetime.now(UTC), {}
@@ -627,6 +646,11 @@ BREAKAGES: tuple[Breakage, ...] = (
     ),
     _at_gateway("its address is nobody's", "reachable", lambda lab: _asked_at("https://nowhere.invalid")),
     _at_gateway("nothing listens at its address", "reachable", lambda lab: _asked_at("https://127.0.0.1:1")),
+    _at_gateway(
+        "its gateway finds no pod of it",
+        "models completion chat streaming garbage key-missing key-wrong",
+        lambda lab: _without_a_pod(lab, 1, PATIENCE),
+    ),
     _at_gateway(
         "its certificate ends in days",
         "tls",

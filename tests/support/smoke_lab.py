@@ -86,9 +86,11 @@ class Lab:
             self._proxy.fault = Fault()
 
     @contextlib.contextmanager
-    def gateway(self, certificate: Certificate, opens: tuple[str, ...] | None) -> Iterator[str]:
+    def gateway(
+        self, certificate: Certificate, opens: tuple[str, ...] | None, fault: Fault | None = None
+    ) -> Iterator[str]:
         """A gateway in front of it, and its address."""
-        with ModelProxy(self._upstream, self.key, certificate, opens) as proxy:
+        with ModelProxy(self._upstream, self.key, certificate, opens, fault or Fault()) as proxy:
             yield proxy.url
 
     # ------------------------------------------------------------ cluster and repository
@@ -162,6 +164,7 @@ class Lab:
             asked.base_url,
             asked.revision or self.revision,
             asked.patience,
+            pause=1.0,
         )
         program = find_kubectl().parent if asked.real_kubectl else self.folder / "bin"
         variables = {"PATH": f"{program}:{os.environ['PATH']}"}

@@ -1,7 +1,8 @@
 """Says in which direction a change of a setting, or of a field of the catalog, loosens a rule or moves a fact.
 
-The tables hold what a notice must tell a reviewer. A field that no row names has no known direction: a change of it is
-listed with its values, and no more. Rows are read in their order; the first that matches counts.
+The tables hold what a notice must tell a reviewer. A change of a field that no row names is listed with its values, and
+no more: `LISTED` names those fields, and a test demands that every field stands in one of the two. Rows are read in
+their order; the first that matches counts.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Notice(StrEnum):
     WEAKER_POLICY = "weaker-policy"
     REMOVED_ENVIRONMENT = "removed-environment"
     WEAKER_RULE = "weaker-rule"
+    OWN_FACTS = "own-facts"
     WIDER_ACCESS = "wider-access"
     CHANGED_SOURCE = "changed-source"
     NOT_COMPARED = "not-compared"
@@ -91,6 +93,10 @@ def _rows(notice: Notice, direction: Direction, *places: str) -> Iterator[Row]:
         yield Row(place, direction, notice)
 
 
+# Where weights come from, and what metrics and showback believe.
+_SOURCES = ("cluster", "models hub", "models store", "models store_kind", "prometheus", "opencost")
+_FACTS = ("accelerators", "node_selector", "typical_share", "bench_after_merge", "models throughput_mib_s * value")
+
 SETTINGS_ROWS: tuple[Row, ...] = (
     *_rows(Notice.WEAKER_RULE, Direction.HIGHER, "exceptions longest_days", "reconciliation *"),
     *_rows(Notice.WEAKER_RULE, Direction.LEVEL, "costs large_change level"),
@@ -109,11 +115,11 @@ SETTINGS_ROWS: tuple[Row, ...] = (
     *_rows(Notice.WEAKER_RULE, Direction.HIGHER, "environments * node_wait_minutes"),
     *_rows(Notice.WEAKER_RULE, Direction.LEVEL, "environments * default_availability", "environments * rollout *"),
     *_rows(Notice.WEAKER_RULE, Direction.ANY, "environments * certainty"),
-    *_rows(Notice.CHANGED_SOURCE, Direction.ANY, "environments * models store", "environments * cluster"),
+    *_rows(Notice.CHANGED_SOURCE, Direction.ANY, *(f"environments * {name}" for name in _SOURCES)),
     *_rows(Notice.WIDER_ACCESS, Direction.ANY, "environments * token_secret"),
-    # Which of two alike accelerators a pod asks for, and how long its startup probe waits.
-    *_rows(Notice.MOVED_FACT, Direction.ANY, "environments * accelerators"),
-    *_rows(Notice.MOVED_FACT, Direction.HIGHER, "environments * models throughput_mib_s * value"),
+    # Which of two alike accelerators a pod asks for, how many replicas there are, how long a startup probe waits, and
+    # whether a bench takes an accelerator for some minutes after each merge.
+    *_rows(Notice.MOVED_FACT, Direction.ANY, *(f"environments * {name}" for name in _FACTS)),
     *_rows(
         *(Notice.WIDER_ACCESS, Direction.MORE),
         *("environments * ingress_namespaces", "environments * monitoring_namespaces"),
@@ -122,12 +128,18 @@ SETTINGS_ROWS: tuple[Row, ...] = (
 """Of `catalog/settings.py`. Levels of production and of cost are all `LEVEL`, also those of later rules."""
 
 _SOURCE = ("weights kind", "weights path", "weights revision", "weights license")
+_SIZES = ("download", "resident", "host_memory")
+_STORED = ("dtype", "quantization", "quantization_group_size")
+_STARTS = ("start", "compile_layer", "capture_layer")
+_SERVED = ("multimodal", "minimum_vllm_version", "tool_call_parser", "reasoning_parser", "chat_template")
 CATALOG_ROWS: Mapping[str, tuple[Row, ...]] = {
     "models": (
         *_rows(Notice.CHANGED_SOURCE, Direction.ANY, *_SOURCE),
-        *_rows(Notice.MOVED_FACT, Direction.LOWER, "checkpoint resident_gib value", "checkpoint host_memory_gib value"),
-        *_rows(Notice.MOVED_FACT, Direction.ANY, "config", "checkpoint dtype", "checkpoint quantization"),
+        # A smaller size fits where the model does not, and a larger one takes dearer accelerators.
+        *_rows(Notice.MOVED_FACT, Direction.ANY, *(f"checkpoint {name}_gib value" for name in _SIZES)),
+        *_rows(Notice.MOVED_FACT, Direction.ANY, "config", "variant_of", *(f"checkpoint {name}" for name in _STORED)),
         *_rows(Notice.MOVED_FACT, Direction.ANY, "parameters published_total", "parameters published_active"),
+        *_rows(Notice.MOVED_FACT, Direction.ANY, "weights gated", *(f"serving {name}" for name in _SERVED)),
         *_rows(Notice.MOVED_FACT, Direction.MORE, "serving families"),
         # A measurement decides how many users a plan promises a first token in time.
         *_rows(Notice.MOVED_FACT, Direction.ANY, "measurements"),
@@ -151,13 +163,18 @@ CATALOG_ROWS: Mapping[str, tuple[Row, ...]] = {
         *_rows(Notice.LOWERED_PRICE, Direction.REMOVED, "", "prices *"),
         # It takes the place of a dearer price for other counts, or in a later list.
         *_rows(Notice.LOWERED_PRICE, Direction.ADDED, "prices *"),
-        *_rows(Notice.LOWERED_PRICE, Direction.ANY, "prices * instance"),
+        *_rows(Notice.LOWERED_PRICE, Direction.ANY, "prices * instance", "prices * unit"),
+        # A later date makes an old price a fresh one.
+        *_rows(Notice.MOVED_FACT, Direction.LATER, "date", "prices * date"),
     ),
     "runtimes": (
         *_rows(Notice.CHANGED_SOURCE, Direction.ADDED, ""),
         *_rows(Notice.CHANGED_SOURCE, Direction.ANY, "image", "digest", "version", "args", "environment", "only_for"),
+        *_rows(Notice.CHANGED_SOURCE, Direction.ANY, "family", "uid", "gid"),
         *_rows(Notice.WEAKER_RULE, Direction.LEVEL, "read_only_root value"),
         *_rows(Notice.MOVED_FACT, Direction.HIGHER, "memory_utilization"),
+        # Too short, and a probe ends a server that starts; too long, and it hides one that hangs.
+        *_rows(Notice.MOVED_FACT, Direction.ANY, *(f"{name}_seconds value" for name in _STARTS)),
     ),
     "teams": (
         *_rows(Notice.WIDER_ACCESS, Direction.ANY, "group", "namespace", "owner", "cost_center"),
@@ -173,6 +190,29 @@ CATALOG_ROWS: Mapping[str, tuple[Row, ...]] = {
         *_rows(Notice.NEW_EXCEPTION, Direction.LATER, "expires"),
         *_rows(Notice.NEW_EXCEPTION, Direction.HIGHER, "monthly_usd"),
         *_rows(Notice.NEW_EXCEPTION, Direction.ANY, "policy", "rule", "subject", "kind", "namespace", "name"),
+        *_rows(Notice.NEW_EXCEPTION, Direction.ANY, "approved_by"),
     ),
 }
 """Of the entries below `platform/catalog/`, by their folder; `exceptions` are those from policies and from budgets."""
+
+_FOR_PEOPLE = ("title", "** source")
+LISTED: Mapping[str, tuple[str, ...]] = {
+    # Commands that people start read the number of open pull requests, and the gate judges each of them.
+    "settings": ("schema_version", "organization", "upgrades open_at_once", "** source"),
+    "models": (
+        *_FOR_PEOPLE,
+        "family",
+        "good_at text",
+        "weights read_on",
+        "config_source",
+        "** active_excludes_embedding",
+    ),
+    "accelerators": (*_FOR_PEOPLE, "support_source"),
+    "prices": ("** source", "region", "tier"),
+    "runtimes": _FOR_PEOPLE,
+    "teams": ("contact",),
+    "budgets": (),
+    "exceptions": ("reason",),
+}
+"""The fields without a row, by the folder of their entries: they are for people, and plans, costs, rendered pods and
+what runs after a merge are the same whatever they say. An entry's name is what its entry is found by."""

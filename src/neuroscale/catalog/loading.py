@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
+from neuroscale.catalog.contradictions import contradictions
 from neuroscale.catalog.entries import Accelerator, ModelEntry, RuntimeEntry, Team
 from neuroscale.catalog.price_list import Price, PriceList
-from neuroscale.catalog.quantization_kinds import kind_of
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.units import MIB
 from neuroscale.core.validation import from_document, suggest
@@ -196,8 +196,8 @@ def _read(folder: str, text: str, where: str) -> tuple[Any, Document]:
 
 
 def _check_config(model: ModelEntry, document: Document, where: str) -> None:
-    """Raises InputError if a model's config cannot be read, has a key that nothing reads, or has another quantisation
-    than the entry's checkpoint."""
+    """Raises InputError if a model's config cannot be read, has a key that nothing reads, or contradicts what the entry
+    claims beside it."""
     problems = []
 
     def found(field: str, message: str, fix: str) -> None:
@@ -212,11 +212,8 @@ def _check_config(model: ModelEntry, document: Document, where: str) -> None:
     else:
         for field, fix in unread:
             found(f"config.{field}", "is a key that nothing reads", fix)
-        said = model.checkpoint.quantization
-        if said != kind_of(facts):
-            method = facts.quantization.method if facts.quantization else "none"
-            message = f"{said!r} is not what the config's quantization_config says ({method})"
-            found("checkpoint.quantization", message, "Correct one of the two.")
+        for field, message, fix in contradictions(model, facts):
+            found(field, message, fix)
     if problems:
         raise InputError(problems)
 

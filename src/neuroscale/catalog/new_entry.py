@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from neuroscale.catalog.contradictions import GROUPED
 from neuroscale.catalog.measurements import Measurement, measurement_values
 from neuroscale.catalog.model_lookup import FoundModel
 from neuroscale.catalog.parser_families import RECIPES, UNKNOWN, parsers_of
@@ -20,7 +21,6 @@ from neuroscale.models.config import read_entry
 from neuroscale.repo.layout import CATALOG
 
 _UNMEASURED: dict[str, Any] = {"value": None, "source": "not published and not measured here"}
-_GROUPED = frozenset({"awq", "compressed-tensors-w4a16", "gptq"})
 
 
 def entry_path(name: str) -> str:
@@ -103,7 +103,7 @@ def _made(found: FoundModel) -> dict[str, Any]:
     if found.quantized_from:
         values["variant_of"] = found.quantized_from
     checkpoint: dict[str, Any] = {"dtype": facts.dtype, "quantization": kind}
-    if kind in _GROUPED and facts.quantization and facts.quantization.group_size:
+    if kind in GROUPED and facts.quantization and facts.quantization.group_size:
         checkpoint["quantization_group_size"] = facts.quantization.group_size
     size: dict[str, Any] = _UNMEASURED
     if found.weight_bytes:

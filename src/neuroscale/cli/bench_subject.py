@@ -20,10 +20,11 @@ from neuroscale.cli import speed
 from neuroscale.cli.chosen_cluster import Service, Where, opened_service
 from neuroscale.cli.fit import Question
 from neuroscale.cli.open_repository import Repository
-from neuroscale.cli.planned_help import planned_service, question_of
+from neuroscale.cli.planned_help import question_of
 from neuroscale.cluster.endpoint import chat, key
 from neuroscale.cluster.endpoint.access import open_endpoint
 from neuroscale.cluster.endpoint.connection import Endpoint, client
+from neuroscale.cluster.services_in_git import planned_service
 from neuroscale.core.errors import InputError
 from neuroscale.core.tool_cache import PinError
 from neuroscale.core.validation import checked_address
@@ -32,6 +33,7 @@ from neuroscale.planning.plan import Plan, PlannedLoad
 from neuroscale.planning.price import pod_price
 from neuroscale.planning.speed import Load, SpeedUnderLoad
 from neuroscale.repo.layout import ServicePath
+from neuroscale.repo.snapshot import FolderSnapshot, Snapshot
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,8 @@ def opened_place(asked: Asked, repository: Callable[[], Repository]) -> Iterator
             # Without an Argo CD that says it, the environment is the one in which this clone has the service.
             service = replace(place.service, environment=place.service.environment or place.asked_in)
             with open_endpoint(place.cluster, service.namespace, service.name) as endpoint:
-                yield service_place(asked, opened, endpoint, service)
+                path = ServicePath(service.environment, service.name)
+                yield service_place(asked, opened, endpoint, service, place.clone.holding(path))
         return
     given = key.from_environment()
     url = asked.url.rstrip("/").removesuffix("/v1")
@@ -141,10 +144,14 @@ def opened_place(asked: Asked, repository: Callable[[], Repository]) -> Iterator
         yield _of_address(asked, repository().catalog, endpoint)
 
 
-def service_place(asked: Asked, opened: Repository, endpoint: Endpoint, service: Service) -> Place:
-    """A service's open endpoint with its plan in this clone. Raises InputError and EndpointError."""
+def service_place(
+    asked: Asked, opened: Repository, endpoint: Endpoint, service: Service, files: Snapshot | None = None
+) -> Place:
+    """A service's open endpoint with its plan in `files` (None: in the work tree). Raises InputError and
+    EndpointError."""
     facts, remarks = ask(endpoint), []
-    planned = planned_service(ServicePath(service.environment, service.name), opened)
+    path = ServicePath(service.environment, service.name)
+    planned = planned_service(path, files or FolderSnapshot(opened.root), opened)
     plan, known = planned.plan if planned else None, None
     if plan is not None:
         known = question_of(plan, asked.given)

@@ -32,6 +32,8 @@ from neuroscale.repo.services import parts_of
 
 if TYPE_CHECKING:
     from neuroscale.cli.open_repository import Repository
+    from neuroscale.forge.branches import Access
+    from neuroscale.forge.interface import RepositoryRef
     from neuroscale.request.service_request import Request
 
 
@@ -177,7 +179,18 @@ def clone_for(where: Where, root: Path, branch: str) -> Clone:
 
 def _from_the_local_forge(state: State, branch: str, git: Git) -> str | None:
     """The branch's newest commit, which the clone has afterwards; None if the forge does not answer."""
-    from neuroscale.forge.branches import Access, Branches
+    from neuroscale.forge.branches import Branches
+
+    try:
+        found = _access(state)
+        return None if found is None else Branches(git, found[1]).fetch(found[0], branch)
+    except NeuroscaleError:
+        return None
+
+
+def _access(state: State) -> tuple[RepositoryRef, Access] | None:
+    """The platform's repository on a local forge, and the way in; None if this platform has no forge."""
+    from neuroscale.forge.branches import Access
     from neuroscale.local.forge_accounts import DEVELOPER
     from neuroscale.local.forge_setup import LocalForge
     from neuroscale.local.gitea import NAME as FORGE
@@ -185,11 +198,18 @@ def _from_the_local_forge(state: State, branch: str, git: Git) -> str | None:
     if FORGE not in state.instance.ports:
         return None
     forge = LocalForge(state)
+    return forge.platform, Access(forge.platform.clone_url, forge.account(DEVELOPER).token())
+
+
+def way_to_the_local_forge(where: Where) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The address of the local platform's repository, and the variables that let git log in there; both empty where no
+    local platform is asked, or its forge cannot be."""
+    state = local_state(where)
     try:
-        access = Access(forge.platform.clone_url, forge.account(DEVELOPER).token())
-        return Branches(git, access).fetch(forge.platform, branch)
+        found = None if state is None else _access(state)
     except NeuroscaleError:
-        return None
+        found = None
+    return ((), {}) if found is None else ((found[0].clone_url,), found[1].environment(found[0]))
 
 
 def gateway_way(state: State) -> Way | None:
@@ -271,10 +291,11 @@ def _of_readers() -> tuple[tuple[str, ...], tuple[str, ...]]:
 @dataclass(frozen=True)
 class OpenService:
     """A service with the open cluster that has it. `statuses`: of all services that its name may mean. `asked_in`: the
-    environment that was named, else the only one in which this checkout holds the service ("": neither). `request`: its
-    answers in Git (None: they are not known)."""
+    environment that was named, else the only one in which this checkout holds the service ("": neither). `clone`: where
+    its files are read. `request`: its answers in Git (None: they are not known)."""
 
     cluster: Cluster
+    clone: Clone
     service: Service
     statuses: tuple[ServiceStatus, ...]
     asked_in: str
@@ -293,7 +314,7 @@ def opened_service(service: str, environment: str, where: Where, opened: Reposit
         statuses = tuple(Reader(cluster, clone, opened.settings).ask(question).services)
         found = one_service(statuses, question.name)
         request = clone.request(ServicePath(found.environment, found.name)) if found.environment else None
-        yield OpenService(cluster, found, statuses, asked_in, request)
+        yield OpenService(cluster, clone, found, statuses, asked_in, request)
 
 
 def configured(

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neuroscale.cli import demo_live, demo_steps
-from neuroscale.cli.demo_steps import ENVIRONMENT, LIVE, MANIFEST, OTHER_SERVICE, SERVICE, Result
+from neuroscale.cli.demo_progress import Step
+from neuroscale.cli.demo_steps import ENVIRONMENT, LIVE, MANIFEST, OTHER_SERVICE, PLATFORM, SERVICE, Result
 from neuroscale.cluster.endpoint.access import pods_of
 from neuroscale.core.errors import ExitStatus, UntrustedError
 from neuroscale.core.waiting import attempts
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.connect import connect
-from neuroscale.forge.interface import MergeRefusedError, PullRequest, RepositoryRef
+from neuroscale.forge.interface import MergeRefusedError, PullRequest
 from neuroscale.forge.rest import Forge, wait_for_status
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
 from neuroscale.local.control_plane import cluster, kubeconfig
@@ -37,26 +39,19 @@ _READY_SECONDS = 180
 _HEALED_SECONDS = 60.0
 
 
-def show_cluster(demo: Demo, local: LocalForge, merged: float) -> None:
-    """Wait until the merged service is ready, then try changes that must fail.
-
-    `merged`: the time of the merge, in seconds since 1970. Raises UntrustedError if a step does not end as it must.
-    """
-    demo.heading("11. Argo CD deploys the merged service")
+def _deployed(demo: Demo, local: LocalForge) -> None:
     state = ("--state", str(local.state.folder))
     asked = (SERVICE, "--environment", ENVIRONMENT, "--wait", str(_READY_SECONDS))
-    clone = demo.developers_clone
     demo.follow_main()
-    demo.neuroscale("status", *asked, *state, expect=ExitStatus.PASSED, folder=clone)
-    took = time.time() - merged
+    demo.neuroscale("status", *asked, *state, expect=ExitStatus.PASSED, folder=demo.developers_clone)
+    took = time.time() - demo.facts["merged_first_team"]
     with cluster(local.state) as live:
-        manifest: Any = read_mapping((clone / MANIFEST).read_text(encoding="utf-8"), MANIFEST).value
-        _where_it_runs(demo, live, manifest)
-        demo.results.append(Result("The merged service", f"Synced and Ready {took:.0f} s after the merge"))
-        demo.heading("12. The cluster refuses what the gate refuses, with the same message")
-        _refused(demo, live, manifest)
-        demo.heading("13. A change by hand does not last")
-        _healed(demo, live, Identity.of(manifest))
+        _where_it_runs(demo, live, _manifest(demo))
+    demo.results.append(Result("The merged service", f"Synced and Ready {took:.0f} s after the merge"))
+
+
+def _manifest(demo: Demo) -> Any:
+    return read_mapping((demo.developers_clone / MANIFEST).read_text(encoding="utf-8"), MANIFEST).value
 
 
 def _where_it_runs(demo: Demo, live: Cluster, manifest: Object) -> None:
@@ -72,33 +67,38 @@ def _where_it_runs(demo: Demo, live: Cluster, manifest: Object) -> None:
         )
 
 
-def _refused(demo: Demo, live: Cluster, manifest: Object) -> None:
+def _refused(demo: Demo, local: LocalForge) -> None:
+    manifest = _manifest(demo)
     moving = {**manifest, "metadata": {**manifest["metadata"], "name": f"{SERVICE}-newest"}}
     model = manifest["spec"]["predictor"]["model"]
     newest = {**model, "image": f"{model['image'].rsplit(':', 1)[0]}:latest"}
     moving["spec"] = {**manifest["spec"], "predictor": {**manifest["spec"]["predictor"], "model": newest}}
     demo.say(f"An InferenceService with the image {newest['image']}, sent straight to the API server:")
+    refusal = demo.facts["refusal"]
     try:
-        live.create(moving)
+        with cluster(local.state) as live:
+            live.create(moving)
     except RefusedError as error:
         demo.say(f"  {error.message}")
-        if demo.refusal not in error.message:
-            raise UntrustedError(f"the demo expected the gate's message: {demo.refusal}") from error
+        if refusal not in error.message:
+            raise UntrustedError(f"the demo expected the gate's message: {refusal}") from error
     else:
         raise UntrustedError("the demo expected the API server to refuse an image tag that moves.")
     demo.results.append(Result("The same image by hand", "refused by the live webhook, with the gate's message"))
 
 
-def _healed(demo: Demo, live: Cluster, identity: Identity) -> None:
-    wanted = _grace(live, identity)
-    began = time.monotonic()
-    live.merge(identity, {"spec": {"predictor": {"terminationGracePeriodSeconds": 1}}})
-    demo.say("terminationGracePeriodSeconds of the live InferenceService was set to 1.")
-    for _ in attempts(_HEALED_SECONDS, pause=0.2):
-        if (found := _grace(live, identity)) == wanted:
-            break
-    else:
-        raise UntrustedError(f"the demo expected {identity} to have {wanted} again; it has {found}.")
+def _healed(demo: Demo, local: LocalForge) -> None:
+    manifest = _manifest(demo)
+    identity, wanted = Identity.of(manifest), manifest["spec"]["predictor"].get("terminationGracePeriodSeconds")
+    with cluster(local.state) as live:
+        began = time.monotonic()
+        live.merge(identity, {"spec": {"predictor": {"terminationGracePeriodSeconds": 1}}})
+        demo.say("terminationGracePeriodSeconds of the live InferenceService was set to 1.")
+        for _ in attempts(_HEALED_SECONDS, pause=0.2):
+            if (found := _grace(live, identity)) == wanted:
+                break
+        else:
+            raise UntrustedError(f"the demo expected {identity} to have {wanted} again; it has {found}.")
     took = time.monotonic() - began
     demo.say(f"It is {wanted} again, as in Git, after {took:.1f} s.")
     demo.results.append(Result("A change by hand", f"undone by Argo CD in {took:.1f} s"))
@@ -116,9 +116,8 @@ _MINUTE = 60
 _LEAST, _MOST = 1, 5  # minutes
 
 
-def show_cost(demo: Demo, local: LocalForge) -> None:
-    """Ask the meter about the last minutes in which both teams' services ran. Raises UntrustedError."""
-    demo.heading("18. What the two teams' services cost, by OpenCost, and against their plans")
+def _cost(demo: Demo, local: LocalForge) -> None:
+    """Ask the meter about the last minutes in which both teams' services ran."""
     minutes = _minutes(demo, local)
     demo.follow_main()
     asked = ("--window", f"{minutes}m", "--state", str(local.state.folder))
@@ -171,118 +170,142 @@ _EDITED = "support-chat-newest"
 _RUN_SECONDS = 600.0
 
 
-@dataclass(frozen=True)
-class _Pulls:
-    """The opened pull requests: one for the service that really runs, and one that was edited by hand."""
+def platform_steps(set_up: Callable[[Callable[[str], None]], None]) -> list[Step]:
+    """The steps on a forge and a cluster. `set_up` waits until all that they need is there."""
 
-    live: PullRequest
-    edited: PullRequest
+    def begin(demo: Demo) -> None:
+        set_up(demo.say)
+        demo.fresh_branch("main", demo.start)
+        if demo.state.exists():
+            demo.say("An earlier demo's forge and cluster are removed.")
+            down(demo.state, demo.say, delete=True)
+        demo.facts[PLATFORM] = True
+        started(demo)
+
+    running: list[LocalForge] = []
+
+    def started(demo: Demo) -> LocalForge:
+        if not running:
+            clock = time.monotonic()
+            running.append(up(demo.state, demo.root, Options(cluster=True, cost=True, pages=demo.keep), demo.say))
+            local = running[0]
+            demo.say(f"All parts are healthy after {time.monotonic() - clock:.0f} s. {local.url}/{local.platform.slug}")
+        return running[0]
+
+    def step(title: str, work: Callable[[Demo, LocalForge], None]) -> Step:
+        return Step(title, lambda demo: work(demo, started(demo)))
+
+    return [
+        Step("A real forge and a real cluster on this machine", begin),
+        step("A developer, who may only read the repository, asks for a model that runs on this machine", _asked),
+        step("A second pull request: an image edited by hand to :latest", _edited),
+        step("The runner judges both, by the workflow of main", _judged),
+        step("An owner approves both; only the green one can be merged", _merged),
+        step("While the model loads: two teams' services the same way, on L4s that are simulated", _two_teams),
+        step("Argo CD deploys the merged service", _deployed),
+        step("The cluster refuses what the gate refuses, with the same message", _refused),
+        step("A change by hand does not last", _healed),
+        step("A real vLLM loads the tiny model, on this machine's CPU", demo_live.loads),
+        step("It answers (its weights are random, and so are its words)", demo_live.answers),
+        step("Smoke tests: the running service matches its request", demo_live.is_tested),
+        step("The forge's runner tests it too, and comments on the merged pull request", _commented),
+        step("What the two teams' services cost, by OpenCost, and against their plans", _cost),
+        step("Where to look", _left),
+    ]
 
 
-def show(demo: Demo, state: Path, *, keep: bool) -> None:
-    """Start forge and cluster, open pull requests as a developer, let the runner judge, merge, and see the services
-    run.
-
-    Forge and cluster are ended and their folder removed, unless `keep`; the remains of an earlier demo are removed
-    first. Raises the errors of its parts.
-    """
-    demo.git("switch", "--quiet", "--force-create", "main", demo.start)
-    if state.exists():
-        demo.say("An earlier demo's forge and cluster are removed.")
-        down(state, demo.say, delete=True)
-    try:
-        clock = time.monotonic()
-        local = up(state, demo.root, Options(cluster=True, cost=True, pages=keep), demo.say)
-        target = local.platform
-        demo.say(f"All parts are healthy after {time.monotonic() - clock:.0f} s. {local.url}/{target.slug}")
-        asked = time.time()
-        pulls = _open(demo, local, target)
-        _judged(demo, local, target, pulls, asked)
-        merged = _merged(demo, local, target, pulls)
-        demo_live.make_key(demo, local)
-        show_cluster(demo, local, _two_teams(demo, local, target))
-        demo_live.show(demo, local, demo_live.Times(asked, merged))
-        demo_live.told_on_the_merged_one(demo, connect(target.clone_url, local.account(MAINTAINER).token()), pulls.live)
-        show_cost(demo, local)
-    except BaseException:
-        if not keep:
-            down(state, demo.say, delete=True)
-        raise
-    demo.heading("19. Where to look")
-    if keep:
-        token = local.account(DEVELOPER).token_file
-        demo.say(f"Ask for a service on a page: {Pages(local.state).url} (sign in with the token in {token})")
-        demo.say(f"The forge keeps running at {local.url}. Its pages have no styles, because its source lacks them.")
-        for role in (DEVELOPER, MAINTAINER):
-            account = local.account(role)
-            demo.say(f"Sign in as {account.login}; the password is in {account.password_file}.")
-        demo.say(f"export KUBECONFIG={kubeconfig(local.state)}")
-        demo.say(f"neuroscale local status --state {state}")
-        demo.say(f"neuroscale local down --delete --state {state}")
-    else:
-        down(state, demo.say, delete=True)
+def _left(demo: Demo, local: LocalForge) -> None:
+    """End forge and cluster and remove their files, or say how to look around."""
+    if not demo.keep:
+        down(demo.state, demo.say, delete=True)
         demo.say(
             "Forge and cluster are gone. `neuroscale demo --keep` leaves them running, so that you can look around."
         )
+        return
+    token = local.account(DEVELOPER).token_file
+    demo.say(f"Ask for a service on a page: {Pages(local.state).url} (sign in with the token in {token})")
+    demo.say(f"The forge keeps running at {local.url}. Its pages have no styles, because its source lacks them.")
+    for role in (DEVELOPER, MAINTAINER):
+        account = local.account(role)
+        demo.say(f"Sign in as {account.login}; the password is in {account.password_file}.")
+    demo.say(f"export KUBECONFIG={kubeconfig(local.state)}")
+    demo.say(f"neuroscale local status --state {demo.state}")
+    demo.say(f"neuroscale local down --delete --state {demo.state}")
 
 
-def _open(demo: Demo, local: LocalForge, target: RepositoryRef) -> _Pulls:
-    """Open both pull requests as the developer, who may only read the repository and so works in a fork."""
-    demo.heading("6. A developer, who may only read the repository, asks for a model that runs on this machine")
-    developer = local.account(DEVELOPER)
+def _asked(demo: Demo, local: LocalForge) -> None:
+    """Open a pull request as the developer, who may only read the repository and so works in a fork."""
+    demo.facts.setdefault("asked", time.time())
     clone = demo.developers_clone
-    subprocess.run(["git", "clone", "--quiet", target.clone_url, str(clone)], check=True, capture_output=True)
-    live = _requested(demo, local, target, LIVE.path, LIVE.example)
+    shutil.rmtree(clone, ignore_errors=True)
+    subprocess.run(["git", "clone", "--quiet", local.platform.clone_url, str(clone)], check=True, capture_output=True)
+    _requested(demo, local, LIVE.path, LIVE.example)
     demo.say("Asked again, nothing changes:")
-    _requested(demo, local, target, LIVE.path, LIVE.example)
+    demo.facts["live"] = _requested(demo, local, LIVE.path, LIVE.example).number
 
-    demo.heading("7. A second pull request: an image edited by hand to :latest")
+
+def _edited(demo: Demo, local: LocalForge) -> None:
+    developer, target = local.account(DEVELOPER), local.platform
     forge = connect(target.clone_url, developer.token())
-    commit = _edited_commit(demo, clone)
-    git = Git(clone)
+    commit = _edited_commit(demo)
+    git = Git(demo.developers_clone)
     try:
         fork = forge.fork().ref
-        Branches(git, Access(target.clone_url, developer.token())).push(fork, _EDITED, commit, None)
+        branches = Branches(git, Access(target.clone_url, developer.token()))
+        branches.push(fork, _EDITED, commit, branches.tip(fork, _EDITED))
     finally:
         git.close()
     edited = forge.open_pull("Use the newest image", "Always the newest image.", fork, _EDITED, "main")
+    demo.facts["edited"] = edited.number
     demo.say(edited.url)
-    return _Pulls(live, edited)
 
 
-def _requested(demo: Demo, local: LocalForge, target: RepositoryRef, service: str, answers: str) -> PullRequest:
-    """The pull request that asks for a service, by the developer."""
+def _pulls(demo: Demo, forge: Forge) -> tuple[PullRequest, PullRequest]:
+    """The pull request for the service that really runs, and the one that was edited by hand."""
+    return forge.pull(demo.facts["live"]), forge.pull(demo.facts["edited"])
+
+
+def _owner(local: LocalForge) -> Forge:
+    return connect(local.platform.clone_url, local.account(MAINTAINER).token())
+
+
+def _commented(demo: Demo, local: LocalForge) -> None:
+    forge = _owner(local)
+    demo_live.told_on_the_merged_one(demo, forge, _pulls(demo, forge)[0])
+
+
+def _requested(demo: Demo, local: LocalForge, service: str, answers: str) -> PullRequest:
+    """The pull request that asks for a service, by the developer; an earlier run may have merged it."""
     developer = local.account(DEVELOPER)
     clone = demo.developers_clone
     request = ("request", "--answers", answers, "--token-file", str(developer.token_file))
     demo.neuroscale(*request, expect=ExitStatus.PASSED, folder=clone)
-    forge = connect(target.clone_url, developer.token())
-    pull = forge.find_pull(developer.login, f"neuroscale/{service}", "main")
+    forge = connect(local.platform.clone_url, developer.token())
+    pull = forge.last_pull(forge.fork().ref, f"neuroscale/{service}", "main")
     if pull is None:
         raise UntrustedError(f"the demo expected a pull request that asks for {service}.")
     return pull
 
 
-def _edited_commit(demo: Demo, clone: Path) -> str:
+def _edited_commit(demo: Demo) -> str:
     """A service as rendered, with an image tag that moves."""
-    scratch = demo_steps.Demo(clone, demo.console, demo.start)
-    scratch.git("switch", "--quiet", "--create", _EDITED)
+    clone = demo.developers_clone
+    scratch = demo_steps.Demo(clone, demo.log, demo.start, demo.state)
+    scratch.fresh_branch(_EDITED, "origin/main")
     scratch.neuroscale(*("new", "--answers", demo_steps.EXAMPLE), expect=ExitStatus.PASSED)
     demo_steps.edit(clone / demo_steps.MANIFEST, "vllm/vllm-openai:v0.32.0", "vllm/vllm-openai:latest")
     scratch.commit("Use the newest image")
     return Git(clone).commit("HEAD", "HEAD")
 
 
-def _judged(demo: Demo, local: LocalForge, target: RepositoryRef, pulls: _Pulls, began: float) -> None:
-    demo.heading("8. The runner judges both, by the workflow of main")
-    forge = connect(target.clone_url, local.account(MAINTAINER).token())
-    for pull, wanted in ((pulls.live, "success"), (pulls.edited, "failure")):
+def _judged(demo: Demo, local: LocalForge) -> None:
+    forge = _owner(local)
+    for pull, wanted in zip(_pulls(demo, forge), ("success", "failure"), strict=True):
         _await_verdict(demo, forge, pull, wanted)
         for line in _without_details(_comment(forge, pull)):
             demo.say(f"  | {line}")
-    demo.results.append(
-        demo_steps.Result("Two pull requests", f"judged by the runner {time.time() - began:.0f} s after the form")
-    )
+    took = time.time() - demo.facts["asked"]
+    demo.results.append(Result("Two pull requests", f"judged by the runner {took:.0f} s after the form"))
 
 
 def _await_verdict(demo: Demo, forge: Forge, pull: PullRequest, wanted: str) -> None:
@@ -311,37 +334,33 @@ def _without_details(comment: str) -> list[str]:
     return lines
 
 
-def _merged(demo: Demo, local: LocalForge, target: RepositoryRef, pulls: _Pulls) -> float:
-    """Try to merge both. Returns the time of the green one's merge, in seconds since 1970."""
-    demo.heading("9. An owner approves both; only the green one can be merged")
-    forge = connect(target.clone_url, local.account(MAINTAINER).token())
-    forge.approve(pulls.edited.number, pulls.edited.head_sha)
+def _merged(demo: Demo, local: LocalForge) -> None:
+    """Try to merge both, and make the key of the service."""
+    forge = _owner(local)
+    live, edited = _pulls(demo, forge)
+    forge.approve(edited.number, edited.head_sha)
     try:
-        forge.merge(pulls.edited.number, pulls.edited.head_sha)
+        forge.merge(edited.number, edited.head_sha)
     except MergeRefusedError as error:
-        demo.say(f"{pulls.edited.url}: {error}")
+        demo.say(f"{edited.url}: {error}")
     else:
-        raise UntrustedError(f"the demo expected the forge to refuse the merge of {pulls.edited.url}.")
-    merged = _merge(demo, forge, pulls.live)
-    demo.results.append(demo_steps.Result("The green pull request", "merged; the red one's merge was refused"))
-    return merged
+        raise UntrustedError(f"the demo expected the forge to refuse the merge of {edited.url}.")
+    demo.facts["merged"] = _merge(demo, forge, live)
+    demo.results.append(Result("The green pull request", "merged; the red one's merge was refused"))
+    demo_live.make_key(demo, local)
 
 
-def _two_teams(demo: Demo, local: LocalForge, target: RepositoryRef) -> float:
-    """Merge services of two teams on accelerators that this machine lacks. Returns the time of the first one's merge,
-    in seconds since 1970.
-    """
-    demo.heading("10. While the model loads: two teams' services the same way, on L4s that are simulated")
-    answers = {demo_steps.SERVICE: demo_steps.EXAMPLE, demo_steps.OTHER_SERVICE: str(_other_answers(demo))}
-    forge = connect(target.clone_url, local.account(MAINTAINER).token())
-    merged = []
+def _two_teams(demo: Demo, local: LocalForge) -> None:
+    """Merge services of two teams on accelerators that this machine lacks."""
+    answers = {SERVICE: demo_steps.EXAMPLE, OTHER_SERVICE: str(_other_answers(demo))}
+    forge = _owner(local)
     for name, file in answers.items():
         # One after the other: the gate judges a pull request again when main has moved.
         demo.follow_main()
-        pull = _requested(demo, local, target, f"{demo_steps.ENVIRONMENT}/{name}", file)
+        pull = _requested(demo, local, f"{ENVIRONMENT}/{name}", file)
         _await_verdict(demo, forge, pull, "success")
-        merged.append(_merge(demo, forge, pull))
-    return merged[0]
+        merged = _merge(demo, forge, pull)
+        demo.facts.setdefault("merged_first_team", merged)
 
 
 def _other_answers(demo: Demo) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -26,44 +25,43 @@ _PASSED = "Smoke test passed"
 _PROMPT = "Which model are you, and who pays for you?"
 
 
-@dataclass(frozen=True)
-class Times:
-    """The times of the request and of its pull request's merge, in seconds since 1970."""
-
-    asked: float
-    merged: float
-
-
 def make_key(demo: Demo, local: LocalForge) -> None:
     """Make the service's API key before its pods ask for it: the smoke workflow would make it too, a minute later."""
     demo.follow_main()
     demo.neuroscale("key", LIVE.path, *_state(local), expect=ExitStatus.PASSED, folder=demo.developers_clone)
 
 
-def show(demo: Demo, local: LocalForge, times: Times) -> None:
-    """Wait until the model answers, ask it, and test the service. Raises UntrustedError if a step fails."""
-    clone = demo.developers_clone
-    demo.heading("14. A real vLLM loads the tiny model, on this machine's CPU")
+def loads(demo: Demo, local: LocalForge) -> None:
+    """Wait until the model answers. Raises UntrustedError if it does not."""
     wait = ("--wait", str(_READY_SECONDS))
+    clone = demo.developers_clone
     demo.neuroscale("status", LIVE.path, *wait, *_state(local), expect=ExitStatus.PASSED, folder=clone)
-    ready = _ready_since(local)
-    demo.heading("15. It answers (its weights are random, and so are its words)")
-    answering = demo.answered("query", LIVE.path, _PROMPT, "--max-tokens", "40", *_state(local), folder=clone)
-    demo.heading("16. Smoke tests: the running service matches its request")
+    demo.facts["ready"] = _ready_since(local)
+
+
+def answers(demo: Demo, local: LocalForge) -> None:
+    """Ask it. Raises UntrustedError if it gives no answer."""
+    asked = ("query", LIVE.path, _PROMPT, "--max-tokens", "40")
+    demo.facts["answering"] = demo.answered(*asked, *_state(local), folder=demo.developers_clone)
+
+
+def is_tested(demo: Demo, local: LocalForge) -> None:
+    """Run the smoke tests of the service. Raises UntrustedError if a test fails."""
+    clone = demo.developers_clone
     tested = ("--environment", LIVE.environment, "--service", LIVE.service)
     demo.neuroscale("smoke", *tested, *_state(local), expect=ExitStatus.PASSED, folder=clone)
     demo.neuroscale("metrics", LIVE.path, *_state(local), expect=ExitStatus.PASSED, folder=clone)
+    asked, merged, ready, answering = (demo.facts[name] for name in ("asked", "merged", "ready", "answering"))
     demo.results += [
         Result("The live model", "answered, and passed every smoke test"),
-        Result("Form to merge", f"{times.merged - times.asked:.0f} s"),
-        Result("Merge to Ready", f"{ready - times.merged:.0f} s"),
+        Result("Form to merge", f"{merged - asked:.0f} s"),
+        Result("Merge to Ready", f"{ready - merged:.0f} s"),
         Result("Ready to first token", f"{answering - ready:.1f} s"),
     ]
 
 
 def told_on_the_merged_one(demo: Demo, forge: Forge, pull: PullRequest) -> None:
     """Wait for the comment of the forge's own smoke tests on the merged pull request."""
-    demo.heading("17. The forge's runner tests it too, and comments on the merged pull request")
     for _ in attempts(_TOLD_SECONDS, pause=1.0):
         # A run that could not decide is followed by the run of the next merge.
         found = [one.body for one in forge.comments(pull.number) if one.body.startswith(MARKER)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -10,11 +12,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any, cast
 
 from rich.console import Console
 from rich.rule import Rule
 
 from neuroscale.core.errors import ExitStatus, UntrustedError
+from neuroscale.core.printable import one_line
 
 EXAMPLES = "templates/examples"
 _DEVELOPERS_CLONE = "developer"
@@ -25,6 +29,11 @@ EXAMPLE = f"{EXAMPLES}/gemma-4-26b-a4b-qat.yaml"
 DENSE_EXAMPLE = f"{EXAMPLES}/gemma-4-31b-qat-on-one-l4.yaml"
 OTHER_SERVICE, OTHER_TEAM = "deep-analysis", "team-beta"
 """A dense model of another team, on the same kind of accelerator."""
+PLATFORM = "platform"
+"""The fact that forge and cluster were started."""
+_STATUS = "exit status"
+_FAILURE = re.compile(r"\b(?:fail|error|refus|cannot)|\bnot (?:ready|synced|found)", re.IGNORECASE)
+_TERMINALS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")  # a terminal's commands
 
 
 @dataclass(frozen=True)
@@ -51,16 +60,60 @@ class Result:
     told: str
 
 
-class Demo:
-    """A scratch clone that began at the commit `start`, and the output of the commands in it."""
+class Log:
+    """The demo's output, which goes to a terminal or a file, and as plain text into a log.
 
-    def __init__(self, root: Path, console: Console, start: str) -> None:
+    Everything else of it is as that of `shown`.
+    """
+
+    def __init__(self, shown: IO[str], path: Path) -> None:
+        self.path = path
+        self._shown = shown
+        self._rest = ""
+        self._count = len(path.read_bytes().splitlines()) if path.exists() else 0
+        self._lines: list[tuple[int, str]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._shown, name)
+
+    def write(self, text: str) -> int:
+        *lines, self._rest = _TERMINALS.sub("", self._rest + text).split("\n")
+        with self.path.open("a", encoding="utf-8") as file:
+            for line in lines:
+                self._count += 1
+                self._lines.append((self._count, line.rpartition("\r")[2].strip()))
+                file.write(f"{self._lines[-1][1]}\n")
+        return self._shown.write(text)
+
+    def begin(self) -> None:
+        """Forget the lines before those of the next step or command."""
+        self._lines.clear()
+
+    def place(self) -> str:
+        """The line that tells most about a failure since `begin`, with its place: the last one that speaks of a
+        failure, else the last one."""
+        lines = [one for one in self._lines if one[1] and not one[1].startswith(_STATUS)]
+        last = (lines or [(self._count, "")])[-1]
+        number, text = next((one for one in reversed(lines) if _FAILURE.search(one[1])), last)
+        return f"{self.path}:{number}: {one_line(text, 300)}"
+
+
+class Demo:
+    """A scratch clone that began at the commit `start`, and the output of the commands in it.
+
+    `state`: the folder of forge and cluster, which `keep` leaves running. `facts`: what a step leaves for later ones,
+    also for those of another run, as values of JSON.
+    """
+
+    def __init__(self, root: Path, log: Log, start: str, state: Path, *, keep: bool = False) -> None:
         self.root = root
-        self.console = console
+        self.log = log
+        self.console = Console(highlight=False, file=cast("IO[str]", log))
         self.start = start
+        self.state = state
+        self.keep = keep
         self.results: list[Result] = []
-        self.refusal = ""
-        """The gate's message about the image tag that moves."""
+        self.facts: dict[str, Any] = {}
 
     @property
     def developers_clone(self) -> Path:
@@ -83,44 +136,51 @@ class Demo:
         identity = ("-c", "user.name=Demo", "-c", "user.email=demo@example.org", "-c", "commit.gpgsign=false")
         subprocess.run(["git", "-C", str(self.root), *identity, *arguments], check=True, capture_output=True)
 
+    def fresh_branch(self, name: str, start: str) -> None:
+        """Make the branch anew; what an earlier attempt left is removed."""
+        self.git("clean", "--quiet", "--force", "-d")
+        self.git("switch", "--quiet", "--discard-changes", "--force-create", name, start)
+
     def commit(self, message: str) -> None:
         self.git("add", "--all")
         self.git("commit", "--quiet", "--message", message)
 
     def neuroscale(self, *arguments: str, expect: ExitStatus, folder: Path | None = None) -> None:
         """Run a command as a user would. Raises UntrustedError if it does not end as it must."""
-        with self._started(arguments, folder, None) as process:
-            pass
-        self._ended(process.returncode, expect)
+        self._run(arguments, folder, expect)
 
     def answered(self, *arguments: str, folder: Path) -> float:
         """Run a command that prints an answer. Returns the time of its first output, in seconds since 1970. Raises
         UntrustedError.
         """
-        first = None
-        with self._started(arguments, folder, subprocess.PIPE) as process:
-            if process.stdout is None:
-                raise AssertionError("its output is a pipe")
-            while part := os.read(process.stdout.fileno(), 65536):
-                first = first or time.time()
-                self.console.file.write(part.decode(errors="replace"))
-                self.console.file.flush()
-        self._ended(process.returncode, ExitStatus.PASSED)
+        first = self._run(arguments, folder, ExitStatus.PASSED)
         if first is None:
             raise UntrustedError("the demo expected an answer.")
         return first
 
-    def _started(self, arguments: Sequence[str], folder: Path | None, stdout: int | None) -> subprocess.Popen[bytes]:
+    def _run(self, arguments: Sequence[str], folder: Path | None, expect: ExitStatus) -> float | None:
+        """The time of its first output, in seconds since 1970."""
+        self.log.begin()
         self.console.print(f"$ neuroscale {shlex.join(arguments)}", style="bold", markup=False, soft_wrap=True)
-        self.console.file.flush()
-        settings = {**os.environ, "COLUMNS": str(self.console.width)}
+        settings = {**os.environ, "COLUMNS": str(self.console.width), "PYTHONUNBUFFERED": "1"}
+        if self.console.is_terminal:
+            settings["FORCE_COLOR"] = "1"
         command = [sys.executable, "-P", "-m", "neuroscale", *arguments]
-        return subprocess.Popen(command, cwd=folder or self.root, env=settings, stdout=stdout)
-
-    def _ended(self, status: int, expect: ExitStatus) -> None:
-        self.console.print(f"exit status {status}", style="dim")
-        if status != expect:
-            raise UntrustedError(f"the demo expected exit status {expect.value} and got {status}.")
+        decoder, first = codecs.getincrementaldecoder("utf-8")("replace"), None
+        reading, writing = os.pipe()
+        with (
+            subprocess.Popen(command, cwd=folder or self.root, env=settings, stdout=writing, stderr=writing) as process,
+            os.fdopen(reading, "rb", buffering=0) as output,
+        ):
+            os.close(writing)
+            while part := output.read(65536):
+                first = first or time.time()
+                self.log.write(decoder.decode(part))
+                self.log.flush()
+        self.console.print(f"{_STATUS} {process.returncode}", style="dim")
+        if process.returncode != expect:
+            raise UntrustedError(f"the demo expected exit status {expect.value} and got {process.returncode}.")
+        return first
 
 
 def edit(path: Path, old: str, new: str) -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,8 @@ from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.files import sha256
 from neuroscale.explain import LogLine, diagnose, facts_of_log, load_causes, read_log
 from neuroscale.planning.fit import PINNED
+from neuroscale.policies.description import refused_arguments
+from neuroscale.repo.snapshot import FolderSnapshot, Snapshot
 from neuroscale.report.cause_view import Explanation, Proposal, cause_lines, cause_mapping
 
 OVERRIDDEN = timedelta(days=30)
@@ -44,15 +47,16 @@ def explain_lines(
     catalog: Catalog,
     service: str = "",
     asks: Callable[[Proposal], bool] = lambda _: True,
+    policies: Snapshot | None = None,
 ) -> Explanation:
     """What a log says, and the next configuration. In `given`, an empty text or None is what the log tells. `asks`:
-    whether the service's request can ask for a configuration."""
+    whether the service's request can ask for a configuration. `policies`: the repository whose policies it keeps."""
     diagnosis, facts = diagnose(lines, load_causes()), facts_of_log(lines)
     found = known(facts, given, catalog)
     proposal, planned, no_next = None, None, ""
     if found.question is None:
         no_next = found.lacks if diagnosis.next else ""
-    elif diagnosis.verdict != "unknown":
+    elif diagnosis.verdict in ("cause", "healthy"):
         question = _judged(found.question)
         unjudged = ""
         try:
@@ -60,7 +64,8 @@ def explain_lines(
         except InputError as error:
             told = error.problems[0]
             unjudged = f"The plan cannot judge it: {told.where} {told.field} {told.message}. {told.fix}"
-        proposal, no_next = next_configuration(diagnosis, question, catalog, asks)
+        refused = cache(lambda: refused_arguments(policies) if policies else {})
+        proposal, no_next = next_configuration(diagnosis, question, catalog, asks, refused)
         no_next = no_next and (unjudged or no_next)
     until = (datetime.now(UTC).date() + OVERRIDDEN).isoformat()
     digest = sha256("\n".join(line.text for line in lines).encode())
@@ -77,7 +82,7 @@ def _judged(question: Question) -> Question:
 def explain(
     service: Annotated[
         str,
-        typer.Argument(help="A service: its name, or ENVIRONMENT/SERVICE. With --log, its plan in this clone is read."),
+        typer.Argument(help="A service: its name, or ENVIRONMENT/SERVICE. With --log, its plan alone is read."),
     ] = "",
     log: Annotated[
         Path | None, typer.Option("--log", help="The server's log, of a start or a crash; - reads standard input.")
@@ -129,18 +134,18 @@ def explain(
     opened = open_repository(repository)
     given = Question(model, accelerator or None, count, vllm_args, vllm_version, memory_gib, None)
     if log is not None and not service:
-        explained = explain_lines(_read(log), given, opened.catalog)
+        explained = explain_lines(_read(log), given, opened.catalog, policies=FolderSnapshot(opened.root))
     else:
         from neuroscale.cli.explained_service import explain_log_of, explain_service
 
         if not 0 <= seconds <= _LONGEST_READING or 0 < seconds < 1:
             fix = f"Write 1 to {_LONGEST_READING}, or 0."
             raise InputError.at("the command line", "--seconds", f"{seconds:g} is not a time to read counters", fix)
+        where = Where(context, kubeconfig, state)
         if log is not None:
-            explained = explain_log_of(service, environment, _read(log), given, opened)
+            explained = explain_log_of(service, environment, _read(log), given, where, opened)
         else:
             seconds = 0 if record else seconds  # a start has no counters
-            where = Where(context, kubeconfig, state)
             explained = explain_service(service, environment, where, given, opened, seconds)
     if not record:
         return show(explained, as_json=as_json)

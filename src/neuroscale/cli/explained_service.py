@@ -1,25 +1,35 @@
-"""Explains a service of a cluster: the logs and the state of its pod, beside the plan in this clone, and what the
+"""Explains a service of a cluster: the logs and the state of its pod, beside its plan in Git, and what the
 servers that answer count."""
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from neuroscale.cli.chosen_cluster import Service, Where, opened_service, services_asked
+from neuroscale.cli.chosen_cluster import (
+    Service,
+    Where,
+    asked_cluster,
+    clone_for,
+    environment_of,
+    opened_service,
+    services_asked,
+)
 from neuroscale.cli.explain import OVERRIDDEN, explain_lines
 from neuroscale.cli.fit import Question, answer
 from neuroscale.cli.open_repository import Repository
 from neuroscale.cli.options import say_progress
-from neuroscale.cli.planned_help import Planned, planned_service, planned_with, promise_of, question_of, with_help
+from neuroscale.cli.planned_help import planned_with, promise_of, question_of, with_help
 from neuroscale.cluster.endpoint.access import PORT, pods_of
 from neuroscale.cluster.endpoint.pod_loads import read_loads
 from neuroscale.cluster.object_fields import condition, differences
 from neuroscale.cluster.pod_state import look, server_container
 from neuroscale.cluster.server_logs import server_lines
+from neuroscale.cluster.services_in_git import Planned, planned_service
 from neuroscale.core.errors import InputError, NeuroscaleError
 from neuroscale.core.printable import first_of, one_line
 from neuroscale.core.validation import items, part
@@ -57,10 +67,11 @@ def explain_service(
             raise InputError.at("the command line", "SERVICE", told, f"See why: neuroscale status {found.name}")
         pod = next(one for one in pods if part(one, "metadata").get("name") == name)
         live = cluster.get(*_KIND, found.name, found.namespace) or {}
-        planned = planned_service(ServicePath(found.environment, found.name), opened)
+        path = ServicePath(found.environment, found.name)
+        planned = planned_service(path, chosen.clone.holding(path), opened)
         asked = _question(pod, given, planned)
         asks = _asks(planned, opened) if planned else lambda _: True
-        explained = explain_lines(lines, asked, opened.catalog, _named(found), asks)
+        explained = explain_lines(lines, asked, opened.catalog, _named(found), asks, FolderSnapshot(opened.root))
         explained = replace(explained, local=_is_local(found.environment, opened))
         if explained.diagnosis.verdict == "healthy" and condition(pod, "Ready").get("status") != "True":
             explained = replace(explained, unready=_unready(pod, events))
@@ -74,20 +85,22 @@ def explain_service(
 
 
 def explain_log_of(
-    service: str, environment: str, lines: list[LogLine], given: Question, opened: Repository
+    service: str, environment: str, lines: list[LogLine], given: Question, where: Where, opened: Repository
 ) -> Explanation:
-    """What a log of a service's server says, beside the service's plan in this clone. Raises InputError for a name that
-    no service of it has, and for one without a plan that can be read."""
+    """What a log of a service's server says, beside the service's plan where `status` reads it. Raises InputError for a
+    name that no service of it has, and for one without a plan that can be read."""
     question = services_asked(service, environment, opened)
     named = f"{question.environment}/{question.name}" if question.environment else question.name
-    path = find_service(named, services_of(FolderSnapshot(opened.root)), opened.root)
-    planned = planned_service(path, opened)
+    where = asked_cluster(where, opened.root, environment_of(question, opened.root), quiet=True)
+    files = FolderSnapshot(opened.root)
+    with contextlib.closing(clone_for(where, opened.root, opened.settings.repository.default_branch)) as clone:
+        path = find_service(named, {*services_of(files), *clone.services}, opened.root)
+        planned = planned_service(path, clone.holding(path), opened)
     if planned is None:
         fix = "Name the model and the accelerator instead: --model, --accelerator."
         raise InputError.at(path.folder, "", "has no request and plan that can be read", fix)
-    explained = explain_lines(
-        lines, _question({}, given, planned), opened.catalog, planned.name, _asks(planned, opened)
-    )
+    asked = _question({}, given, planned)
+    explained = explain_lines(lines, asked, opened.catalog, planned.name, _asks(planned, opened), files)
     return replace(explained, local=_is_local(path.environment, opened))
 
 
@@ -102,6 +115,8 @@ def told_of(service: str, where: Where, opened: Repository) -> tuple[str, str]:
     if cause is None and not explained.unready:
         return "", ""
     told = f"{cause.title} ({cause.name})" if cause else f"The server started, and {explained.unready}"
+    if doubt := explained.diagnosis.doubt:
+        told = f"{told}, not sure: {doubt}"
     if cause is not None and cause.name == "probe_kill":  # its numbers say which probe, and why
         told = f"{told}: {one_line(explained.diagnosis.sentence, _LONGEST_NEXT)}"
     if explained.next is None:
@@ -161,7 +176,7 @@ def _asks(planned: Planned, opened: Repository) -> Callable[[Proposal], bool]:
 
 
 def _question(pod: Object, given: Question, planned: Planned | None) -> Question:
-    """What is given, and where nothing is, the pod's own command and the plan in this clone. An empty pod is that of
+    """What is given, and where nothing is, the pod's own command and the service's plan. An empty pod is that of
     the plan."""
     base = question_of(planned.plan, given) if planned else given
     container = server_container(pod)
@@ -225,12 +240,12 @@ def _restored(
     before, after = shlex.split(asked.vllm_args), shlex.split(words)
     changed = tuple(word for word in after if word not in before)
     removed = tuple(word for word in before if word not in after)
-    told = f"Serve it as its plan in this clone renders it: it differs in {edited}."
+    told = f"Serve it as its plan in Git renders it: it differs in {edited}."
     return replace(explained, next=Proposal(tuple(after), changed, removed, (), told, fit), no_next="", edited=edited)
 
 
 def _edited(live: Object, planned: Planned, opened: Repository) -> str:
-    """In which fields the cluster's InferenceService is not what the plan in this clone renders; "" if in none."""
+    """In which fields the cluster's InferenceService is not what its plan renders; "" if in none."""
     try:
         rendered = render(planned.request, planned.plan, opened.template)[SERVICE_FILE]
         wanted = read_mapping(rendered, SERVICE_FILE).value

@@ -46,6 +46,7 @@ _TOLD_BY_FIT = (
     *("hf-overrides", "context-parallelism"),
 )
 """Faults that `fit` words itself; another option names the model."""
+_LARGEST = 1e19  # more than 64 bits hold; vLLM's parser takes infinite numbers, too
 
 
 @dataclass(frozen=True)
@@ -222,6 +223,10 @@ def _command(question: Question) -> tuple[Parsed, tuple[str, ...]]:
             "--vllm-args", "", f"cannot be split into words: {error}", "Close every quotation mark."
         ) from error
     parsed = parse_arguments(words, question.vllm_version, names_model=False)
+    for name, value in parsed.values.items():
+        if isinstance(value, int | float) and not abs(value) <= _LARGEST:
+            option = f"--{name.replace('_', '-')}"
+            raise InputError.at("--vllm-args", "", f"{option} has a value that is not judged", "Write a smaller one.")
     wrong = [problem for problem in parsed.problems if problem.kind != "ignored"]
     if wrong and not parsed.exact:
         told = f"the command is read as vLLM {parsed.version} would, and {wrong[0].word!r}: {wrong[0].message}"

@@ -14,7 +14,7 @@ import typer
 from pydantic import ValidationError
 
 from neuroscale.catalog import Catalog, ModelEntry, load_catalog
-from neuroscale.catalog.loading import entry_of
+from neuroscale.catalog.loading import MEASUREMENTS, entry_of
 from neuroscale.catalog.measurements import MeasuredStart, Measurement, measurement_values, with_measurement
 from neuroscale.catalog.new_entry import entry_path, measured_text
 from neuroscale.cli.catalog import write_files
@@ -29,7 +29,7 @@ from neuroscale.core.units import MIB
 from neuroscale.core.validation import suggest
 from neuroscale.core.yaml_io import decode, dotted
 from neuroscale.forge.request_flow import CatalogChange, propose
-from neuroscale.planning.measured import FACTOR, remarks_on, served_with, unkept
+from neuroscale.planning.measured import FACTOR, faults_of, remarks_on, served_with, unkept
 from neuroscale.repo.layout import CATALOG, MODELS, find_root
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot, Snapshot
 
@@ -207,6 +207,9 @@ def _made(path: str, text: str, entry: ModelEntry, one: Measurement, base: Snaps
     catalog = load_catalog(MemorySnapshot({**files, path: text.encode()}))
     model = catalog.models[entry.name]
     place = model.measurements.index(one)
+    for at, field, told in faults_of(model, catalog.accelerators, datetime.now(UTC).date()):
+        if at == place:
+            raise InputError.at(path, f"{MEASUREMENTS}[{place}].{field}", told.rstrip("."), "Measure again.")
     remarks = tuple(sentence for at, sentence in remarks_on(model, catalog.accelerators) if at == place)
     return Made(path, text, one, remarks)
 

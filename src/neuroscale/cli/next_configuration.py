@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from neuroscale.catalog import Catalog
 from neuroscale.cli.fit import Question, answer
 from neuroscale.core.errors import InputError
+from neuroscale.core.printable import one_line
 from neuroscale.explain import Change, Diagnosis, ServerFacts
-from neuroscale.explain.server_facts import arguments_of, words_of
+from neuroscale.explain.server_facts import arguments_of, figure, words_of
 from neuroscale.planning.fit import Fit
 from neuroscale.planning.fit.device import CONTEXT_GIB
 from neuroscale.report.cause_view import Proposal
@@ -25,6 +26,7 @@ _WORDS_OF_CARDS = frozenset(
     {"nvidia", "geforce", "tesla", "hbm3", "hbm3e", "hbm2e", "pcie", "sxm4", "sxm5", "sxm", "gpu"}
 )
 _SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+_MOST_RANKS = 64  # of a next configuration
 _OTHERS_MATTER = 0.7  # GiB: less may be the driver's own
 
 
@@ -39,9 +41,14 @@ class Known:
 
 def known(facts: ServerFacts, given: Question, catalog: Catalog) -> Known:
     """The question for the fit: what is given holds, and the log tells the rest. In `given`, an empty text is none."""
-    model = _model(given.model or facts.model, catalog)
-    if not model:
+    model = _model(given.model or facts.model, catalog) or given.model
+    if not model and not facts.model:
         return Known(None, "The log does not name the model: name it with --model.")
+    drafts = [] if given.vllm_args else [name for name in _drafts(facts.arguments) if not _model(name, catalog)]
+    unknown, option = (facts.model, "--model") if not model else (next(iter(drafts), ""), "--vllm-args")
+    if unknown:
+        told = f"The log's model {one_line(unknown, 80)} is not in the catalog"
+        return Known(None, f"{told}, and a name that only a log gives is not looked up: name it with {option}.")
     words = given.vllm_args or shlex.join(words_of(facts.arguments))
     accelerator = given.accelerator or _accelerator(facts, catalog)
     memory = given.memory_gib or (None if accelerator in catalog.accelerators else facts.memory_gib)
@@ -62,17 +69,22 @@ def known(facts: ServerFacts, given: Question, catalog: Catalog) -> Known:
 
 
 def _model(name: str, catalog: Catalog) -> str:
-    """The catalog's name for a model that is named by its address, its folder or without its owner; else that name."""
-    if name in catalog.models or Path(name).exists():
+    """The catalog's name for a model that is named so, by its address, its folder or without its owner; "" if it has
+    none."""
+    if name in catalog.models:
         return name
     last = name.rstrip("/").rpartition("/")[2].lower()
     for entry in catalog.models.values():
         if entry.weights.kind == "hub" and entry.weights.path.lower() == name.lower():
             return entry.name
-    for entry in catalog.models.values():
-        if last and last == entry.name.rpartition("/")[2].lower():
-            return entry.name
-    return name
+    short = (entry.name for entry in catalog.models.values() if last == entry.name.rpartition("/")[2].lower())
+    return next(short, "")
+
+
+def _drafts(arguments: Mapping[str, Any]) -> list[str]:
+    """The models that speculative decoding drafts with."""
+    texts = [f"{name}: {json.dumps(value)}" for name, value in arguments.items() if name.startswith("speculative")]
+    return re.findall(r"\bmodel\W{1,8}([\w./-]+)", " ".join(texts))
 
 
 def _accelerator(facts: ServerFacts, catalog: Catalog) -> str:
@@ -100,20 +112,32 @@ def _words(title: str) -> set[str]:
 
 
 def next_configuration(
-    diagnosis: Diagnosis, question: Question, catalog: Catalog, asks: Callable[[Proposal], bool] = lambda _: True
+    diagnosis: Diagnosis,
+    question: Question,
+    catalog: Catalog,
+    asks: Callable[[Proposal], bool] = lambda _: True,
+    refused: Callable[[], Mapping[str, str]] = dict,
 ) -> tuple[Proposal | None, str]:
-    """The first change of the cause that the fit accepts, and a sentence that says why there is none. `asks`: whether
-    the service's request can ask for it; a change for which it cannot comes last, and without overrides."""
+    """The first change of the cause that the fit accepts and no policy refuses, and a sentence that says why there is
+    none. `asks`: whether the service's request can ask for it; a change for which it cannot comes last, and without
+    overrides. `refused`: the policy that refuses an argument, by vLLM's own name for it."""
     if not diagnosis.next:
         return None, ""
     fitting: Proposal | None = None
+    by_policy = ""
     for attempt, result in _fitting(diagnosis, question, catalog):
         if (found := _changed(question, attempt, result)) is not None:
+            policy = next((refused()[name] for name in _by_name([*found.changed]) if name in refused()), "")
+            if policy:
+                by_policy = f"{attempt.sentence} would be refused: the policy {policy} allows it in no service here."
+                continue
             if asks(found):
                 return found, ""
             fitting = fitting or replace(found, overrides=())
     if fitting is not None:
         return fitting, ""
+    if by_policy:
+        return None, by_policy
     return None, "No change that the cause names fits by the plan: `neuroscale fit` says why, and what fits instead."
 
 
@@ -237,11 +261,17 @@ def _measured(values: Mapping[str, Any], diagnosis: Diagnosis, present: Mapping[
     captured = diagnosis.captured
     if "max_model_len" not in values or "longest" not in captured:
         return ""
-    if "available_gib" in captured:
-        return f"--kv-cache-memory-bytes={int((float(captured['available_gib']) + 0.005) * (1 << 30))}"
+    if (available := figure(captured.get("available_gib", ""))) is not None:
+        return f"--kv-cache-memory-bytes={int((available + 0.005) * (1 << 30))}"
     if diagnosis.cause is None or diagnosis.cause.name != "length_exceeds_kv":
         return ""
-    return f"--num-gpu-blocks-override={math.ceil(values['max_model_len'] / present.get('block_size', 16)) + 1}"
+    return f"--num-gpu-blocks-override={math.ceil(values['max_model_len'] / _size(present, 'block_size', 16)) + 1}"
+
+
+def _size(present: Mapping[str, Any], name: str, default: int) -> int:
+    """The value of an argument that is a whole number from 1; what it is without it, if it is none."""
+    value = present.get(name)
+    return value if isinstance(value, int) and value > 0 else default
 
 
 def _told(values: Mapping[str, Any]) -> str:
@@ -252,8 +282,8 @@ def _filled(value: Any, captured: Mapping[str, str]) -> Any:
     """The value with what the line captured; None if that is not there."""
     if not isinstance(value, str) or "{" not in value:
         return value
-    found = captured.get(value.strip("{}"), "").rstrip(".")
-    return int(float(found)) if found.replace(".", "", 1).isdigit() else None
+    found = figure(captured.get(value.strip("{}"), ""))
+    return None if found is None else int(found)
 
 
 def _lowered(change: Change, question: Question, present: Mapping[str, Any], catalog: Catalog) -> Iterator[_Attempt]:
@@ -300,8 +330,8 @@ def _planned(question: Question, present: Mapping[str, Any], catalog: Catalog) -
 
 
 def _fewer_ranks(diagnosis: Diagnosis, question: Question, present: Mapping[str, Any]) -> Iterator[_Attempt]:
-    now = present.get("tensor_parallel_size", question.count or 1)
-    most = min(int(now) - 1, int(diagnosis.captured.get("cards", now)))
+    now = _size(present, "tensor_parallel_size", question.count or 1)
+    most = min(now - 1, int(diagnosis.captured.get("cards", now)), _MOST_RANKS)
     for ranks in range(most, 0, -1):
         arguments = {**present, "tensor_parallel_size": ranks}
         yield _with(question, arguments, f"Use {ranks} ranks of tensor parallelism.")
@@ -309,10 +339,10 @@ def _fewer_ranks(diagnosis: Diagnosis, question: Question, present: Mapping[str,
 
 def _free_share(diagnosis: Diagnosis, question: Question, present: Mapping[str, Any]) -> Iterator[_Attempt]:
     captured = diagnosis.captured
-    if "free_gib" not in captured or "total_gib" not in captured:
+    free, total = figure(captured.get("free_gib", "")), figure(captured.get("total_gib", ""))
+    if free is None or not total:
         return
-    free, total = float(captured["free_gib"].rstrip(".")), float(captured["total_gib"].rstrip("."))
-    most = math.floor(100 * free / total - 0.5) / 100 if total else 0.0
+    most = math.floor(100 * free / total - 0.5) / 100
     used = max(total - free - CONTEXT_GIB, 0.0)
     for less in (0.0, 0.01, 0.02, 0.04, 0.07, 0.1):  # what comes after the cache needs memory outside the share
         share = round(most - less, 2)

@@ -85,26 +85,31 @@ def forge_address(root: Path, remote: str, local: Path | None) -> tuple[str, str
 
 @contextlib.contextmanager
 def opened_publisher(
-    root: Path, remote: str, token_file: Path | None, *, local: bool = False
+    root: Path, remote: str, token_file: Path | None, *, local: bool = False, only_looks: bool = False
 ) -> Iterator[tuple[Git, Publisher]]:
     """The clone at `root`, and what opens pull requests on the forge of its `remote`, or on the local platform's.
+    `only_looks`: nothing is opened, so that the clone is enough where no token is named.
 
     Raises InputError if `local` stands beside a remote or a token file, and the errors of the forge.
     """
     from neuroscale.cli.options import say_progress
     from neuroscale.forge.branches import Access, Branches
     from neuroscale.forge.connect import connect
-    from neuroscale.forge.service_pull_request import Publisher
+    from neuroscale.forge.service_pull_request import Publisher, publisher_to_look
     from neuroscale.forge.token import find_token
 
     if local and (remote != "origin" or token_file is not None):
         told = "stands beside --remote or --token-file, so two forges are named"
         raise InputError.at("the command line", "--local", told, "Leave --remote and --token-file out.")
-    address, token = local_forge(root) if local else ("", find_token(token_file))
     with contextlib.closing(Git(root)) as git:
-        address = address or remote_address(git, remote)
-        say_progress(f"Looking at {'the local forge' if local else remote}")
-        yield git, Publisher(connect(address, token), Branches(git, Access(address, token)))
+
+        def connected() -> Publisher:
+            address, token = local_forge(root) if local else ("", find_token(token_file))
+            address = address or remote_address(git, remote)
+            say_progress(f"Looking at {'the local forge' if local else remote}")
+            return Publisher(connect(address, token), Branches(git, Access(address, token)))
+
+        yield git, publisher_to_look(root, connected) if only_looks else connected()
 
 
 LARGEST_FILE = MIB

@@ -5,45 +5,24 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 
 from neuroscale.cli.fit import Question
-from neuroscale.cli.open_repository import Repository
+from neuroscale.cluster.services_in_git import Planned
 from neuroscale.core.errors import InputError
 from neuroscale.core.printable import plainly_counted
 from neuroscale.explain.server_facts import arguments_of, engine_words
 from neuroscale.explain.slow_service import Bound, Promise, Serving, Try
 from neuroscale.planning.case import asked_rate
-from neuroscale.planning.plan import Plan, read_plan
+from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.planning_inputs import PlanningInputs
-from neuroscale.repo.layout import REQUEST_FILE, ServicePath
-from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.report.slow_view import Help, ServingReport
 from neuroscale.request.field_changes import OVERRIDES, FieldChanges, changed
-from neuroscale.request.service_request import KnownNames, Request
+from neuroscale.request.service_request import KnownNames
 
 _MOST_HELPS = 2  # of one bound
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A service's request and plan in this clone."""
-
-    name: str
-    request: Request
-    plan: Plan
-
-
-def planned_service(path: ServicePath, opened: Repository) -> Planned | None:
-    """The request and the plan of a service in this clone; None if it has none that can be read."""
-    try:
-        made = read_plan(FolderSnapshot(opened.root), path.folder)
-        request = opened.read_request(opened.root / path.folder / REQUEST_FILE) if made else None
-    except (OSError, InputError):
-        return None
-    return Planned(path.name, request, made) if request and made else None
 
 
 def question_of(plan: Plan, given: Question | None = None) -> Question:

@@ -12,7 +12,7 @@ from neuroscale.cli.promote import Proofs, evidence_of
 from neuroscale.cli.retire import said_of
 from neuroscale.cli.status import with_curl
 from neuroscale.cluster.service_status import ServiceStatus
-from neuroscale.portal.services import Evidence, Measured, Said
+from neuroscale.portal.services import Evidence, Figure, Measured, Said, chart
 
 if TYPE_CHECKING:
     from neuroscale.forge.rest import Forge
@@ -41,7 +41,7 @@ class Around:
         """A service's metrics of the last minutes."""
         from neuroscale.cli.chosen_metrics import prometheus_of
         from neuroscale.cli.metrics import cell, span_of, state_of
-        from neuroscale.cluster.metrics.service_metrics import chart, read
+        from neuroscale.cluster.metrics.service_metrics import Gap, Row, read
         from neuroscale.core.errors import Problem
 
         where = asked_cluster(self.where, self.root, environment, quiet=True)
@@ -51,17 +51,14 @@ class Around:
         with prometheus_of(environment, where, "", inputs.settings, ambiguous) as prometheus:
             seen = read(prometheus, namespace, service, prometheus.now(), _SINCE, _COLUMNS)
         span = span_of(seen.since)
-        rows = tuple(
-            (
-                row.title,
-                *(cell(row, value, seen) for value in (row.now, row.whole)),
-                chart(row.points),
-                cell(row, row.highest, seen),
-            )
-            for row in seen.rows
-            if row.now is not None or row.highest is not None
-        )
-        return Measured(state_of(seen), ("figure", "now", span, f"{span}, to now", "highest"), rows)
+
+        def figure(row: Row) -> Figure:
+            now, whole, highest = (cell(row, value, seen) for value in (row.now, row.whole, row.highest))
+            points = [None if isinstance(point, Gap) else point for point in row.points]
+            return Figure(row.title, now, whole, highest, chart(points, span, lambda value: cell(row, value, seen)))
+
+        rows = tuple(figure(row) for row in seen.rows if row.now is not None or row.highest is not None)
+        return Measured(state_of(seen), span, rows)
 
     def retiring(self, reason: str) -> Said:
         """Makes the sentences that the pull request of a removal begins with."""

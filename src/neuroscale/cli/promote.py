@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from neuroscale.forge.request_flow import Draft, Main
     from neuroscale.forge.rest import Forge as Rest
     from neuroscale.forge.service_changes import Promoted
+    from neuroscale.forge.service_pull_request import Publisher
     from neuroscale.forge.smoke_evidence import Tested
     from neuroscale.gate.verdict import ServiceReport
     from neuroscale.repo.layout import ServicePath
@@ -70,8 +71,8 @@ def promote_service(
     forge = Forge(repository, remote, token_file, local)
     made: list[Promoted] = []
 
-    def change(root: Path, rest: Rest) -> Promoted:
-        proofs = Proofs(rest, where, root, local=local)
+    def change(root: Path, publisher: Publisher) -> Promoted:
+        proofs = Proofs(publisher.forge, where, root, local=local)
         evidence, asks = evidence_of(proofs, reason, to), unfinished_in(where, root)
         made[:] = [Promoted(Named(service, root), to, changes, evidence, asks)]
         return made[0]

@@ -15,7 +15,7 @@ from neuroscale.core.printable import terminal
 
 if TYPE_CHECKING:
     from neuroscale.forge.request_flow import Change, Draft, Main, Service
-    from neuroscale.forge.rest import Forge as Rest
+    from neuroscale.forge.service_pull_request import Publisher
     from neuroscale.gate.verdict import ServiceReport
 
 P = ParamSpec("P")
@@ -24,7 +24,13 @@ ChangedServiceArgument = Annotated[
     str,
     typer.Argument(help="A service of the forge's main branch: its folder, ENVIRONMENT/SERVICE, or its name alone."),
 ]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what follows: nothing is judged or pushed.")]
+DryRunOption = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Only show what follows: nothing is judged or pushed. Without a token, by this clone's main branch.",
+    ),
+]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why: it stands in the pull request.")]
 SetOption = Annotated[
     list[str] | None,
@@ -75,14 +81,15 @@ class Forge(NamedTuple):
 
 def run_change(
     forge: Forge,
-    change: Callable[[Path, Rest], Change],
+    change: Callable[[Path, Publisher], Change],
     *,
     dry_run: bool,
     as_json: bool,
     beside: Callable[[Draft], ServiceReport | None] | None = None,
     instead: str = "",
 ) -> int:
-    """Run the change that `change` makes for the clone at a root and its forge. Returns the exit status.
+    """Run the change that `change` makes for the clone at a root and its forge. A dry run without a token looks at the
+    clone alone. Returns the exit status.
 
     `beside`: another service to compare with first. `instead`: what helps where the gate refuses.
     """
@@ -99,9 +106,10 @@ def run_change(
             _print_draft(service, draft, beside(draft) if beside else None)
         shown[:] = [(service, draft)]
 
-    with opened_publisher(root, forge.remote, forge.token_file, local=forge.local) as (git, publisher):
+    opened = opened_publisher(root, forge.remote, forge.token_file, local=forge.local, only_looks=dry_run)
+    with opened as (git, publisher):
         desk = Desk(git, publisher, say_progress)
-        wanted = change(root, publisher.forge)
+        wanted = change(root, publisher)
         if dry_run:
             looked = desk.look(wanted)
             if isinstance(looked, Refused):
@@ -128,12 +136,14 @@ def _dry_run(service: Service, draft: Draft, *, as_json: bool) -> int:
             "branch": service.branch,
             "base_branch": service.main.base.branch,
             "base_commit": service.main.base.commit,
-            "notes": list(draft.notes),
+            "notes": [*([note] if (note := service.main.base.note) else []), *draft.notes],
         }
         print_json({**facts, **_facts(draft)})
         return ExitStatus.PASSED
     for note in draft.notes:
         typer.echo(f"  {terminal(note, 1000)}")
+    if service.main.base.note:
+        typer.echo(terminal(service.main.base.note, 1000))
     if holds(service.main.git, service.main.base.commit, path.folder, draft.files):
         typer.echo(f"{service.main.base.branch} {'has' if draft.files else 'lacks'} {path.folder} as wanted already.")
     there = f", on top of {service.there.pull.url}" if service.there else ""

@@ -14,7 +14,15 @@ from urllib.parse import urlsplit
 import typer
 
 from neuroscale.catalog.settings import load_settings
-from neuroscale.cli.chosen_cluster import Where, asked_cluster, clone_for, gateway_way, local_state, open_cluster
+from neuroscale.cli.chosen_cluster import (
+    Where,
+    asked_cluster,
+    clone_for,
+    gateway_way,
+    local_state,
+    open_cluster,
+    way_to_the_local_forge,
+)
 from neuroscale.cli.options import (
     ClusterStateOption,
     ContextOption,
@@ -34,7 +42,7 @@ from neuroscale.repo.layout import MANIFESTS, find_root
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.smoke.expected_services import load_target
 from neuroscale.smoke.results import Report, Result, from_record, line, print_table, to_json, to_junit, to_markdown
-from neuroscale.smoke.runner import Spec, run
+from neuroscale.smoke.runner import Spec, run_and_confirm
 
 _BEFORE = 300.0  # seconds for the checks of the whole environment
 _REQUESTS = 30  # the most requests that a service's checks send one after the other
@@ -47,7 +55,7 @@ class Question:
     `revision`: the commit whose facts count ("": the newest one of the default branch). `patience`: seconds that the
     first part of an answer may take. `within`: seconds after which the tests are stopped and their report is written
     (0: by the number of services). `connect_to`: the ways to hosts, as curl takes them (none: the gateway of the
-    local platform, if that is asked).
+    local platform, if that is asked). `pause`: seconds until services to which only the way failed are tested anew.
     """
 
     environment: str
@@ -57,6 +65,7 @@ class Question:
     patience: float = 60.0
     within: float = 0.0
     connect_to: tuple[str, ...] = ()
+    pause: float = 60.0
 
 
 def run_smoke_tests(question: Question, where: Where, repository: Path | None, reports: Reports) -> int:
@@ -88,7 +97,7 @@ def smoke_report(question: Question, where: Where, repository: Path | None) -> R
     root = find_root(repository or Path.cwd())
     where = asked_cluster(where, root, question.environment)
     with open_cluster(where) as cluster:
-        revision, fetch = _revision(where, root, question.revision, cluster)
+        revision, fetch, sources = _revision(where, root, question.revision, cluster)
         kubeconfig, context = cluster.kubeconfig, cluster.context
         own_options, kubectl_options = cluster.own_options, cluster.kubectl_options
     target = load_target(root, question.environment, revision, question.service, fetch)
@@ -104,6 +113,7 @@ def smoke_report(question: Question, where: Where, repository: Path | None) -> R
     if alone and len(target.services) > 1:
         message = f"an address or a key belongs to one service, but {question.environment} has {len(target.services)}"
         raise InputError.at("the command line", "--service", message, "Name the service with --service.")
+    address, variables = way_to_the_local_forge(where)
     spec = Spec(
         repository=str(root),
         environment=question.environment,
@@ -117,12 +127,14 @@ def smoke_report(question: Question, where: Where, repository: Path | None) -> R
         own_options=own_options,
         kubectl_options=kubectl_options,
         fetch=fetch,
+        sources=(*sources, *address),
         patience=question.patience,
     )
-    within = _BEFORE + len(spec.services) * _REQUESTS * question.patience
+    within = _BEFORE + question.pause + len(spec.services) * _REQUESTS * question.patience
     if question.within:
         within = max(1.0, question.within - (time.monotonic() - began))
-    return with_causes(run(spec, _progress, within=within), where, root)
+    report = run_and_confirm(spec, _progress, within=within, pause=question.pause, variables=variables)
+    return with_causes(report, where, root)
 
 
 def with_causes(report: Report, where: Where, root: Path) -> Report:
@@ -168,25 +180,25 @@ def _ways(question: Question, where: Where, root: Path) -> tuple[tuple[str, ...]
     return tuple(f":{port}:127.0.0.1:{to}" for port, to in ports.items() if to), str(way.authority)
 
 
-def _revision(where: Where, root: Path, named: str, cluster: Cluster) -> tuple[str, str]:
-    """The commit whose facts count: the named one, or the default branch's newest in this clone; and the command that
-    fetches what Argo CD reads.
+def _revision(where: Where, root: Path, named: str, cluster: Cluster) -> tuple[str, str, tuple[str, ...]]:
+    """The commit whose facts count: the named one, or the default branch's newest in this clone; the command that
+    fetches what Argo CD reads, and the remotes and addresses that may have it.
     """
     clone = clone_for(where, root, load_settings(FolderSnapshot(root)).repository.default_branch)
     try:
         clone.follow(_source(cluster))
-        tip, fetch = clone.tip, clone.fetch_line
+        tip, fetch, sources = clone.tip, clone.fetch_line, clone.sources
     finally:
         clone.close()
     if named:
         git = Git(root)
         try:
-            return git.commit(named, "--revision"), fetch
+            return git.commit(named, "--revision"), fetch, sources
         finally:
             git.close()
     if tip is None:
         raise InputError.at(str(root), "", "is not a clone with a commit", "Run it in a clone of the repository.")
-    return tip, fetch
+    return tip, fetch, sources
 
 
 def _source(cluster: Cluster) -> str:

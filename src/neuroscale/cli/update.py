@@ -28,8 +28,8 @@ from neuroscale.cli.service_change import (
 from neuroscale.core.errors import InputError
 
 if TYPE_CHECKING:
-    from neuroscale.forge.rest import Forge as Rest
     from neuroscale.forge.service_changes import Updated
+    from neuroscale.forge.service_pull_request import Publisher
 
 
 def update_service(
@@ -63,7 +63,7 @@ def update_service(
     forge = Forge(repository, remote, token_file, local)
     where = Where(context, kubeconfig, state)
 
-    def change(root: Path, _: Rest) -> Updated:
+    def change(root: Path, _: Publisher) -> Updated:
         return Updated(Named(service, root), changes, unfinished_in(where, root))
 
     return run_change(forge, change, dry_run=dry_run, as_json=as_json)

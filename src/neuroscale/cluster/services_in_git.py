@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,35 @@ from typing import Any
 from neuroscale.core.errors import InputError
 from neuroscale.core.yaml_io import decode, read_mapping
 from neuroscale.kube.client import Object
+from neuroscale.planning.plan import Plan, read_plan
+from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.repo.git import Git, GitError, fetch_origin
 from neuroscale.repo.layout import MANIFESTS, REQUEST_FILE, SERVICE_FILE, ServicePath
-from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, Snapshot, read_file
-from neuroscale.request.service_request import Request, load_request
+from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, Snapshot, read_file, read_text
+from neuroscale.request.service_request import Request, load_request, read_request
+
+_FETCHED = re.compile(r"(https?|ssh)://")
+"""The addresses that are fetched from: no file of this machine, and no program of git's that somebody names."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A service's request and plan."""
+
+    name: str
+    request: Request
+    plan: Plan
+
+
+def planned_service(service: ServicePath, snapshot: Snapshot, inputs: PlanningInputs) -> Planned | None:
+    """The request and the plan of a service; None if it has none that can be read."""
+    try:
+        plan = read_plan(snapshot, service.folder)
+        path = f"{service.folder}/{REQUEST_FILE}"
+        request = read_request(read_text(snapshot, path), path, inputs.catalog, inputs.settings) if plan else None
+    except (OSError, InputError):
+        return None
+    return Planned(service.name, request, plan) if request and plan else None
 
 
 class Clone:
@@ -59,6 +85,12 @@ class Clone:
             return shlex.join(["git", "fetch", self._source, self._branch])
         return shlex.join(["git", "fetch", *remotes[:1]])
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The remotes that may have what Argo CD reads, the likeliest first, and the address that it reads."""
+        addresses = [self._source] if _FETCHED.match(self._source) else []
+        return (*self._remotes(), *addresses)
+
     def close(self) -> None:
         """End git's child process."""
         self._git.close()
@@ -95,6 +127,10 @@ class Clone:
             return read_file(self._snapshot, f"{service.folder}/{REQUEST_FILE}", load_request)
         except InputError:
             return None
+
+    def holding(self, service: ServicePath) -> Snapshot:
+        """The default branch, or the work tree for a service that only that holds."""
+        return self._snapshot if service in self.services else FolderSnapshot(self._root)
 
     def wanted(self, service: ServicePath, revision: str = "") -> Object | None:
         """The InferenceService in a commit of this clone (empty: in the default branch).

@@ -18,7 +18,7 @@ from neuroscale.costs.bill import CostChange, ServiceCost, WorkloadCost
 from neuroscale.costs.difference import NAME
 from neuroscale.manifests.workloads import NO_BOUND
 from neuroscale.rendering.platform.charts import WORKLOADS_FILE as CHART_PODS
-from neuroscale.repo.layout import CATALOG, MANIFESTS
+from neuroscale.repo.layout import BUDGETS, CATALOG, MANIFESTS
 from neuroscale.request.service_request import fault_of
 
 _NAMED = 3
@@ -161,19 +161,25 @@ def judge_costs(
     today: date,
     longest_days: int,
     unpriced_environments: Collection[str] = (),
+    new_centers: Mapping[str, Decimal] | None = None,
 ) -> list[CostFinding]:
     """The findings of the rules about a change. An exception turns a refusal into a warning that names the exception.
 
     `cost`: None if the change alters no manifest that costs anything. `totals`: the totals of cost centres that have a
     budget and that the change touches. `longest_days`: how many days ahead an exception may end.
     `unpriced_environments`: environments whose settings name no price list, so nothing in them has a price on purpose.
+    `new_centers`: cost centres that only the change knows and that have no budget, with the US dollars a month by which
+    it raises their bill; one that is known before the change may have no budget on purpose.
     """
     holding = {
         path: exception
         for path, exception in budgets.exceptions.items()
         if fault_of(exception.reason, exception.expires, today, longest_days) is None
     }
-    findings = [*_over_budget(totals, rules.over_budget, budgets, holding)]
+    findings = [
+        *_over_budget(totals, rules.over_budget, budgets, holding),
+        *_without_budget(new_centers or {}, rules.over_budget),
+    ]
     if cost is not None:
         findings += [
             *_without_price(cost, rules.without_price, unpriced_environments),
@@ -215,6 +221,17 @@ def _over_budget(
             yield CostFinding("over-budget", "warn", file, center, message, fix)
         else:
             yield CostFinding("over-budget", level, file, center, message, fix)
+
+
+def _without_budget(raised: Mapping[str, Decimal], level: Level) -> Iterator[CostFinding]:
+    for center, usd in sorted(raised.items()) if level != "off" else ():
+        if usd > 0:
+            message = (
+                f"{center} is a cost centre that the change itself brings, and it has no budget before it, so that "
+                f"nothing limits the {usd:,.2f} USD a month by which its services raise the bill"
+            )
+            fix = "Merge the team and the budget of its cost centre first, in a change of their own."
+            yield CostFinding("over-budget", level, BUDGETS, center, message, fix)
 
 
 def _of(center: str, total: CenterTotal, budget: Budget) -> str:

@@ -27,6 +27,7 @@ _PAIR = re.compile(
 )
 _FIELD = re.compile(r"\b(\w{1,60})=('[^'\n]{0,400}'|True|False|None|-?[\d.]{1,20}|[\w./-]{1,120})")
 
+_LARGEST, _LONGEST_NUMBER = 1e12, 24  # of a number that a log tells, and characters of it
 _TAKEN = (
     *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "max_model_len", "max_num_seqs"),
     *("max_num_batched_tokens", "gpu_memory_utilization", "kv_cache_dtype", "quantization", "dtype", "enforce_eager"),
@@ -87,18 +88,28 @@ class ServerFacts:
 
 def facts_of_log(lines: Sequence[LogLine]) -> ServerFacts:
     """What the log shows of the server's command, its accelerator, and the memory that it measured."""
-    texts = [line.text for line in lines]
+    texts = list(dict.fromkeys(line.text for line in lines))
     version = next((found[1] for text in texts for one in _VERSIONS if (found := one.search(text))), "")
     model, arguments = _command(texts)
     card = next((found[1] for text in texts for one in _CARDS if (found := one.search(text))), "")
-    memory = next((float(found[1]) for text in texts for one in _CAPACITIES if (found := one.search(text))), None)
+    memories = (figure(found[1]) for text in texts for one in _CAPACITIES if (found := one.search(text)))
+    memory = next((one for one in memories if one), None)
     measured = {}
     for name, pattern in _MEASURED.items():
         found = next((match for text in texts if (match := pattern.search(text))), None)
         number = next((group for group in found.groups() if group), "") if found else ""
-        if number.strip(".-,"):
-            measured[name] = float(number.replace(",", "").rstrip("."))
+        if (value := figure(number)) is not None:
+            measured[name] = value
     return ServerFacts(version, model, arguments, card.replace("_", " "), memory, _others(texts), measured)
+
+
+def figure(text: str) -> float | None:
+    """The number that a log tells; None for a text that is none ("1.2.3"), or none that anything measures."""
+    try:
+        value = float(text.replace(",", "").rstrip("."))
+    except ValueError:
+        return None
+    return value if abs(value) <= _LARGEST else None
 
 
 def words_of(arguments: Mapping[str, Any]) -> list[str]:
@@ -149,9 +160,11 @@ def arguments_of(words: Sequence[str]) -> dict[str, Any]:
 def _scalar(text: str) -> Any:
     if text.startswith(("{", "[")):
         try:
-            return json.loads(text)
-        except ValueError:
+            return _plain(json.loads(text))
+        except (ValueError, RecursionError):
             return text
+    if len(text) > _LONGEST_NUMBER:
+        return text
     for kind in (int, float):
         try:
             return kind(text)
@@ -207,7 +220,22 @@ def _is_default(name: str, value: Any) -> bool:
 
 
 def _of_engine(found: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in found.items() if not _NOT_OF_ENGINE.match(name) and value is not None}
+    return {
+        name: _plain(value) for name, value in found.items() if not _NOT_OF_ENGINE.match(name) and value is not None
+    }
+
+
+def _plain(value: Any, depth: int = 8) -> Any:
+    """A value as an argument has it: without what is nested deeper, and a number that nothing takes as its text."""
+    if isinstance(value, int | float) and not abs(value) <= _LARGEST:
+        return str(value)
+    if isinstance(value, dict | list | tuple | set):
+        if depth == 0:
+            return "..."
+        if isinstance(value, dict):
+            return {str(name): _plain(one, depth - 1) for name, one in value.items()}
+        return [_plain(one, depth - 1) for one in value]
+    return value
 
 
 def _dictionary(text: str) -> dict[str, Any]:
@@ -230,6 +258,8 @@ def _others(texts: Sequence[str]) -> float | None:
     """GiB that other programs held when the memory ended, where the message tells the process's own part."""
     for text in texts:
         if (match := _IN_USE.search(text)) and match["own"]:
-            free = float(match["free"].rstrip(".")) / {"K": 1 << 20, "M": 1 << 10, "G": 1}[match["unit"]]
-            return max(round(float(match["total"]) - free - float(match["own"].rstrip(".")), 2), 0.0)
+            total, free, own = (figure(match[name]) for name in ("total", "free", "own"))
+            if total is not None and free is not None and own is not None:
+                free /= {"K": 1 << 20, "M": 1 << 10, "G": 1}[match["unit"]]
+                return max(round(total - free - own, 2), 0.0)
     return None

@@ -175,7 +175,7 @@ class Desk:
 
     def _warn_of_old_clone(self, main: Main, folder: str) -> None:
         if folder not in self._told and self.git.tree("HEAD", folder) != self.git.tree(main.base.commit, folder):
-            self._say(f"This clone's {folder} is not that of {main.base.branch} on the forge, which counts here")
+            self._say(f"This clone's {folder} is not that of {main.base.where}, which counts here")
             self._told.add(folder)
 
     def look(self, change: Change) -> Refused | tuple[Service, Draft]:

@@ -72,6 +72,11 @@ class Forge(ABC):
     def info(self) -> RepositoryInfo:
         return self._info_of(self.repository)
 
+    def may_read(self) -> bool:
+        """Whether the token may read the repository's files; to see that the repository exists is not enough."""
+        one = dict.fromkeys(self._page_size, 1)
+        return self._client.get(self._path("branches"), one, accept=(403, 404)).status == 200
+
     def fork(self) -> RepositoryInfo:
         """The account's fork of the repository, ready for a push; it is made if it does not exist."""
         login = self.account().login

@@ -72,7 +72,7 @@ class Named:
     def on(self, main: Main, removed: Collection[ServicePath] | None = None) -> ServicePath:
         """The service of main, or one of those `removed` from it. Raises InputError if there is none."""
         services = services_of(main.snapshot)
-        where = f"{main.base.branch} on the forge"
+        where = main.base.where
         more = "While its first pull request is open, neuroscale request changes that."
         past = "" if removed is None else ", nor was it one"
         try:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, TypeVar
 
+from neuroscale.catalog.settings import load_settings
 from neuroscale.core.errors import InputError
 from neuroscale.core.waiting import repeatedly
 from neuroscale.forge import description
@@ -35,6 +37,8 @@ from neuroscale.forge.interface import (
     RepositoryRef,
 )
 from neuroscale.forge.rest import Forge
+from neuroscale.forge.token import NoTokenError
+from neuroscale.repo.snapshot import FolderSnapshot
 
 Result = Literal["opened", "updated", "unchanged"]
 _Done = TypeVar("_Done")
@@ -43,10 +47,17 @@ _LOOKS = 5  # attempts if somebody else moves the branch meanwhile
 
 @dataclass(frozen=True)
 class Base:
-    """The branch that pull requests go to, and the commit that it points to."""
+    """The branch that pull requests go to, and the commit that it points to. `note`: a sentence that says so where the
+    clone was looked at and not the forge ("": the forge)."""
 
     branch: str
     commit: str
+    note: str = ""
+
+    @property
+    def where(self) -> str:
+        """For messages: which branch it is."""
+        return f"{self.branch} {'in this clone' if self.note else 'on the forge'}"
 
 
 @dataclass(frozen=True)
@@ -258,6 +269,44 @@ class Publisher:
         if (title, body.rstrip()) == (pull.title, pull.body.replace("\r\n", "\n").rstrip()):
             return pull, False
         return self._forge.update_pull(pull.number, title, body), True
+
+
+class ClonePublisher(Publisher):
+    """Stands for a forge that cannot be asked without a token: main is this clone's, and no open pull request is known.
+    Only to look at a change; what asks the forge raises `missing`."""
+
+    def __init__(self, root: Path, missing: NoTokenError) -> None:
+        self._root = root
+        self._missing = missing
+
+    @property
+    def forge(self) -> Forge:
+        raise self._missing
+
+    def base(self) -> Base:
+        # What asks a forge need not load the client of a cluster.
+        from neuroscale.cluster.services_in_git import Clone
+
+        branch = load_settings(FolderSnapshot(self._root)).repository.default_branch
+        with contextlib.closing(Clone(self._root, branch)) as clone:
+            clone.fetch()
+            tip = clone.tip
+        if tip is None:
+            raise self._missing
+        note = f"No token of the forge is named, so this looks at {branch} as this clone has it"
+        return Base(branch, tip, f"{note}, and at no open pull request. {self._missing.problems[0].fix}")
+
+    def open_request(self, base: Base, branch: str, among: Sequence[PullRequest] | None = None) -> OpenRequest | None:
+        del base, branch, among
+        return None
+
+
+def publisher_to_look(root: Path, connected: Callable[[], Publisher]) -> Publisher:
+    """The forge as it is `connected`, or without a token for it the clone at `root`."""
+    try:
+        return connected()
+    except NoTokenError as missing:
+        return ClonePublisher(root, missing)
 
 
 @contextlib.contextmanager

@@ -7,12 +7,17 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from neuroscale.core.errors import InputError
+from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.secret_text import read_secret_file
 from neuroscale.forge.interface import Token
 
 VARIABLE = "NEUROSCALE_FORGE_TOKEN"
 FILE_VARIABLE = "NEUROSCALE_FORGE_TOKEN_FILE"
+
+
+class NoTokenError(InputError):
+    """Nobody named a token."""
+
 
 _SHORTEST = 16
 _LARGEST = 4096
@@ -22,7 +27,7 @@ _ALLOWED = re.compile(r"[\x21-\x7e]+")
 def find_token(file: Path | None = None, environment: Mapping[str, str] | None = None) -> Token:
     """The token out of `file`, else $NEUROSCALE_FORGE_TOKEN, else the file that $NEUROSCALE_FORGE_TOKEN_FILE names.
 
-    Raises InputError, whose message never holds the content.
+    Raises InputError, whose message never holds the content, and NoTokenError without any of them.
     """
     environment = os.environ if environment is None else environment
     if file is not None:
@@ -31,12 +36,8 @@ def find_token(file: Path | None = None, environment: Mapping[str, str] | None =
         return _token(secret, f"${VARIABLE}")
     if path := environment.get(FILE_VARIABLE):
         return read_token(Path(path))
-    raise InputError.at(
-        "the forge's token",
-        "",
-        "is missing",
-        f"Write it into a file of mode 0600 and name that with --token-file or ${FILE_VARIABLE}, or set ${VARIABLE}.",
-    )
+    fix = f"Write it into a file of mode 0600 and name that with --token-file or ${FILE_VARIABLE}, or set ${VARIABLE}."
+    raise NoTokenError(Problem("the forge's token", "", "is missing", fix))
 
 
 def read_token(file: Path) -> Token:

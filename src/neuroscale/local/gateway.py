@@ -100,8 +100,11 @@ def _proxy() -> Object:
     return {
         "handler": "reverse_proxy",
         "upstreams": [{"dial": "{http.vars.first}"}, {"dial": "{http.vars.second}"}],
-        # The answer of a pod is passed on at once.
-        "flush_interval": -1,
+        # No flush_interval: Caddy passes streams on at once without it. With it, the head of each answer goes to the
+        # client before the answer's body is read. vLLM refuses a wrong key at the headers, and on HTTP/1 Go's server
+        # then takes the rest of the request's body from the transport that still sends it, to keep the connection
+        # (chunkWriter.writeHeader in net/http/server.go). The transport so fails, and closes the connection to the pod
+        # (persistConn.writeLoop in net/http/transport.go) before the refusal's body has come.
         # Another pod is tried only if no connection could be made, so no request is sent twice.
         "load_balancing": {"selection_policy": {"policy": "random"}, "try_duration": "2s", "try_interval": "100ms"},
         "transport": {

@@ -35,6 +35,7 @@ PODS = "pods"
 
 _ENDS_WITHIN = 60.0  # seconds that a command may take
 _KILL_WITHIN = 20.0  # seconds that the system may take to end killed processes
+_TRACKERS_PATIENCE = 2.0  # seconds
 _SAME_START = 2.0  # seconds: the time of a start is computed from the clock, which may be set
 
 
@@ -227,20 +228,30 @@ def belonging(instance_id: str, name: str | None = None, *, models: bool = True)
 def end(find: Callable[[], Iterable[psutil.Process]], patience: float) -> None:
     """End the processes that `find` returns, by SIGTERM and after `patience` seconds by SIGKILL, until it returns none.
 
-    Raises LocalError if a process cannot be ended.
+    Python's trackers of resources are killed two seconds later than the others, whose semaphores they remove. Raises
+    LocalError if a process cannot be ended.
     """
     deadline = time.monotonic() + patience
     asked: set[psutil.Process] = set()
     while found := set(find()):
-        late = time.monotonic() >= deadline
+        late, later = (time.monotonic() >= deadline + more for more in (0.0, _TRACKERS_PATIENCE))
         if time.monotonic() >= deadline + _KILL_WITHIN:
             pids = ", ".join(str(process.pid) for process in found)
             raise LocalError(f"These processes of the local platform could not be ended: {pids}.")
         for process in found:
-            if late or process not in asked:
-                _send(process, signal.SIGKILL if late else signal.SIGTERM)
+            kill = late and (later or not removes_semaphores(process))
+            if kill or process not in asked:
+                _send(process, signal.SIGKILL if kill else signal.SIGTERM)
         asked |= found
         psutil.wait_procs(list(found), timeout=0.2)
+
+
+def removes_semaphores(process: psutil.Process) -> bool:
+    """Whether it is Python's own program that removes what others leave in /dev/shm, and then ends by itself."""
+    try:
+        return any("multiprocessing.resource_tracker" in word for word in process.cmdline())
+    except psutil.Error:
+        return False
 
 
 def _send(process: psutil.Process, number: signal.Signals) -> None:

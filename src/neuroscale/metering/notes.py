@@ -109,7 +109,8 @@ def _idle(meter: Meter) -> Iterator[Note]:
             "OpenCost gives no idle costs for a part of the window, so the bill lacks what nodes cost there beyond "
             "their pods' requests.",
         )
-    amounts = [one.total for one in meter.metered if one.kind == "idle"]
+    idle = [one for one in meter.metered if one.kind == "idle"]
+    amounts = [one.total for one in idle]
     negative = sum((amount for amount in amounts if amount < 0), Decimal(0))
     if sum(amounts, Decimal(0)) > 0 and meter.window.hours < 1 and not meter.local:
         yield Note(
@@ -117,13 +118,24 @@ def _idle(meter: Meter) -> Iterator[Note]:
             "Idle costs may be too high: in a window below an hour, OpenCost 1.108 charges a whole hour of nodes "
             "whose CPU or memory has the price 0. Ask about an hour or more.",
         )
+    below = [
+        f"{title} {amount:.2f} USD"
+        for title, field in (("accelerators", "gpu"), ("CPU", "cpu"), ("memory", "memory"))
+        if (amount := sum((min(getattr(one, field), Decimal(0)) for one in idle if one.total >= 0), Decimal(0))) < 0
+    ]
+    if below:
+        yield Note(
+            "warning",
+            f"A part of the idle costs is negative ({', '.join(below)}), so they are too low: OpenCost charged pods "
+            "for more of it than it saw on their nodes.",
+        )
     if negative < 0:
         part = " for a part of the window" if len(amounts) > 1 else ""
         yield Note(
             "warning",
-            f"Idle costs are negative ({negative:.2f} USD){part}: OpenCost charged pods for more time than it saw "
-            "their nodes, as it does while Prometheus has few samples. They are not distributed; ask again about a "
-            "longer window.",
+            f"Idle costs are negative ({negative:.2f} USD){part}: OpenCost charged pods for more than it saw of "
+            "their nodes, as it does while Prometheus has few samples, and for virtual GPUs. They are not distributed; "
+            "ask again about a longer window.",
         )
 
 

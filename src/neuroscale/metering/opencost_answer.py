@@ -97,14 +97,16 @@ def _row(name: str, row: Any, who: str, window: Window) -> Metered:
     def amount(field: str) -> Decimal:
         return number(row, field, shown, who, window)
 
+    kind, place = _place(name, who)
     total = amount("totalCost")
-    for part in _PARTS_OF_TOTAL:
+    # What is idle is a difference, so its parts may have different signs: virtual GPUs are charged for more than the
+    # node has of them. Source: https://github.com/kubecost/kubecost/issues/1978
+    for part in () if kind == "idle" else _PARTS_OF_TOTAL:
         if amount(part) > total + _ROUNDING * max(abs(total), Decimal(1)):
             raise OpenCostError(
                 f"{who} gives {shown!r} in {window} a {part} of {amount(part)}, above its totalCost of {total}, so "
                 "the bill cannot be divided. Compare its prices and their adjustments, or choose another window."
             )
-    kind, place = _place(name, who)
     start, end = _moment(row.get("start")), _moment(row.get("end"))
     return Metered(
         kind=kind,

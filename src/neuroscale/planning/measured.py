@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import date, timedelta
 from typing import Any
 
 from neuroscale.catalog import Accelerator, ModelEntry
+from neuroscale.catalog.contradictions import LIGHTEST
 from neuroscale.catalog.measurements import MeasuredLoad, Measurement, ServedWith, is_near
 from neuroscale.core.printable import plainly_counted
 from neuroscale.core.units import GIB
@@ -22,6 +24,7 @@ from neuroscale.planning.fit.versions import number
 from neuroscale.planning.fit.weights import rank_weights
 from neuroscale.planning.replica_memory import measured, served_facts
 from neuroscale.planning.speed import Load, ReplicaSpeed
+from neuroscale.planning.speed.limits import impossible
 from neuroscale.planning.speed.load import MOST_USERS
 from neuroscale.vllm.engine_arguments import EngineArguments
 
@@ -31,10 +34,6 @@ in tests/ground_truth/speed, eight of ten lie within a third of it."""
 
 MOST_HITS = 0.1
 """The largest share of prefix hits of a load that corrects an estimate: plans expect prompts that are not cached."""
-
-LIGHTEST = {"headers": 0.9, "config": 0.9, "estimate": 0.5}
-"""The share of the counted weights below which a measured figure is not believed, by how the weights were counted. In
-tests/ground_truth, counted weights are off by 0.2 %."""
 
 _SAME = (
     *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel", "dtype"),
@@ -104,7 +103,9 @@ def with_measured_speed(replica: ReplicaSpeed, model: ModelEntry | None, load: L
     than estimated: otherwise the estimate of what nobody measured would win over every slow measurement."""
     for one in measurements_of(model, replica.device, replica.arguments, replica.version):
         server = _server(replica, one)
-        loads = [each for each in one.loads if (each.prefix_hit_share or 0.0) <= MOST_HITS and _believed(server, each)]
+        loads = [
+            each for each in loads_of(one) if (each.prefix_hit_share or 0.0) <= MOST_HITS and _believed(server, each)
+        ]
         if not loads:
             continue
         nearest = min(loads, key=lambda each: _distance(each, load))
@@ -181,8 +182,14 @@ def measured_server(model: ModelEntry, facts: ModelFacts, where: Device, one: Me
     return _server(ReplicaSpeed(facts, where, EngineArguments(model=model.name)), one)
 
 
+def loads_of(one: Measurement) -> list[MeasuredLoad]:
+    """The loads of a measurement, as everything that judges or corrects an estimate takes them: more than MOST_USERS
+    users count as so many. With fewer users a server is no slower, so this makes no plan faster."""
+    return [load.model_copy(update={"users": min(load.users, MOST_USERS)}) for load in one.loads]
+
+
 def _asked(load: MeasuredLoad) -> Load:
-    return Load(min(load.users, MOST_USERS), load.prompt_tokens, load.answer_tokens)
+    return Load(load.users, load.prompt_tokens, load.answer_tokens)
 
 
 def doubted(server: ReplicaSpeed, load: MeasuredLoad) -> Iterator[tuple[str, float]]:
@@ -215,9 +222,10 @@ def remarks_on(model: ModelEntry, accelerators: Mapping[str, Accelerator]) -> It
             continue
         where = device(accelerators[one.accelerator])
         server = measured_server(model, facts, where, one)
-        if one.loads and server.under(_asked(one.loads[0])).coverage == "unknown":
+        loads = loads_of(one)
+        if loads and server.under(_asked(loads[0])).coverage == "unknown":
             yield place, f"The {one.title}: nothing like it was measured, so there is no estimate to compare it with."
-        for load in one.loads:
+        for load in loads:
             told = f"The {one.title}, with {plainly_counted(load.users, 'user')}:"
             if (load.prefix_hit_share or 0.0) > MOST_HITS:
                 hits = f"{load.prefix_hit_share:.0%} of the prompts' tokens were cached"
@@ -233,6 +241,24 @@ def remarks_on(model: ModelEntry, accelerators: Mapping[str, Accelerator]) -> It
                 yield place, f"The {one.title}: {sizes}. Plans do not believe it, and keep what they count."
             elif one.start.weights_gib * LIGHTEST[facts.basis] > counted:
                 yield place, f"The {one.title}: {sizes}. Plans use it."
+
+
+def faults_of(
+    model: ModelEntry, accelerators: Mapping[str, Accelerator], today: date
+) -> Iterator[tuple[int, str, str]]:
+    """What cannot be in a model's measurements, figures faster than the accelerator and days of the future: the place
+    of each in the entry, the field below it, and a sentence. Where it was measured, it may be tomorrow."""
+    facts = served_facts(model)
+    for place, one in enumerate(model.measurements):
+        if one.date > today + timedelta(days=1):
+            yield place, "date", f"The {one.title}: {one.date} is in the future (today is {today})."
+        if one.weights != model.weights_digest:
+            continue  # no plan uses it, and what was measured is not known
+        server = measured_server(model, facts, device(accelerators[one.accelerator]), one)
+        for nth, load in enumerate(one.loads):
+            for field, told in impossible(server, load):
+                users = plainly_counted(load.users, "user")
+                yield place, f"loads[{nth}].{field}", f"The {one.title}, with {users}: {told}. That cannot be."
 
 
 def _believed(server: ReplicaSpeed, load: MeasuredLoad) -> bool:

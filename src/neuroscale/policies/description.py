@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import Kind
 from neuroscale.core.yaml_io import read_documents
-from neuroscale.policies.policy_set import Policy, PolicySet
+from neuroscale.policies.policy_set import Policy, PolicySet, load_policy_set
 from neuroscale.repo.layout import POLICIES
 from neuroscale.repo.snapshot import Snapshot, read_text
 
@@ -67,6 +68,22 @@ def describe(snapshot: Snapshot, policies: PolicySet, policy: Policy) -> PolicyD
             if one.policy == policy.name
         ),
     )
+
+
+def refused_arguments(snapshot: Snapshot) -> dict[str, str]:
+    """The arguments of vLLM that a repository's policies refuse whatever their value, by vLLM's own names, each with
+    its policy: those that a policy's message names in parentheses. None of policies that cannot be used."""
+    try:
+        policies = load_policy_set(snapshot).policies
+    except UntrustedError:
+        return {}
+    return {
+        argument.strip().removeprefix("--").replace("-", "_"): policy.name
+        for policy in policies
+        for validation in policy.value["spec"]["validations"]
+        for listed in re.findall(r"\((--[a-z][a-z-]*(?:, --[a-z][a-z-]*)*)\)", _message(validation))
+        for argument in listed.split(",")
+    }
 
 
 def fields_read(policy: Policy) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.yaml_io import read_mapping
+from neuroscale.forge.interface import Token
 from neuroscale.forge.request_flow import Outcome, Refused
 from neuroscale.forge.service_changes import Requested, own_version
 from neuroscale.portal.exposure import HEALTH
@@ -43,7 +44,7 @@ _FIELDS = {"answers", "asked_by"}
 
 
 class Api:
-    """The routes for programs. Whoever connects may plan; everything else needs a credential.
+    """The routes for programs. Whoever connects may plan; everything else needs a token that may read the repository.
 
     `POST /api/v1/plan`, or `GET` with `?answers=JSON`: the form's answers to `schema_version`, `verdict`, `summary`,
     `plan` and `values` (the skeleton's values). `GET /api/v1/catalog`: the names that the form offers.
@@ -70,9 +71,9 @@ class Api:
         """Whether the server is alive."""
         return {"status": "ok"}
 
-    async def names(self) -> dict[str, Any]:
+    def names(self, request: Request) -> dict[str, Any]:
         """The names that the form offers."""
-        inputs = self._page_context.pending_changes.inputs
+        inputs = self._page_context.pending_changes.inputs(self._reader(request))
         availability = ServiceRequest.model_json_schema()["properties"]["availability"]["enum"]
         return {
             "schema_version": SCHEMA_VERSION,
@@ -84,21 +85,26 @@ class Api:
 
     async def plan(self, request: Request) -> JSONResponse:
         """The plan of a form's answers."""
-        return await self._planned(_object(await request.body(), request.headers.get("content-type", "")))
+        answers = _object(await request.body(), request.headers.get("content-type", ""))
+        return await run_in_threadpool(self._planned, request, answers)
 
-    async def plan_of_question(self, answers: str = "") -> JSONResponse:
+    def plan_of_question(self, request: Request, answers: str = "") -> JSONResponse:
         """The same for answers in the address: a dry run of Backstage sends nothing but GET."""
-        return await self._planned(_object(answers.encode("utf-8", "surrogatepass"), "application/json"))
+        return self._planned(request, _object(answers.encode("utf-8", "surrogatepass"), "application/json"))
 
-    async def _planned(self, answers: dict[str, Any]) -> JSONResponse:
-        inputs = self._page_context.pending_changes.inputs
-        made = await run_in_threadpool(answer, answers, inputs.catalog, inputs.settings, inputs.template.version)
-        return JSONResponse(made)
+    def _planned(self, request: Request, answers: dict[str, Any]) -> JSONResponse:
+        reader = self._reader(request)
+        inputs = self._page_context.pending_changes.inputs(reader)
+        with self._page_context.planning(request, reader):
+            return JSONResponse(answer(answers, inputs.catalog, inputs.settings, inputs.template.version))
+
+    def _reader(self, request: Request) -> Token | None:
+        """The request's token; None without one, or where no forge says whether that may read the repository."""
+        has_forge = self._page_context.pending_changes.address
+        return self._page_context.people.bearer(request) if has_forge else None
 
     async def pull_request(self, request: Request) -> JSONResponse:
         """Open the pull request of a form's answers, or bring the open one up to date."""
-        if "authorization" not in request.headers:
-            raise _nobody()
         sent = _object(await request.body(), request.headers.get("content-type", ""))
         if unknown := sorted(sent.keys() - _FIELDS):
             raise InputError.at("the request", unknown[0][:60], "is not known", "Send answers, and asked_by.")
@@ -123,7 +129,7 @@ class Api:
     def _person(self, request: Request, asked_by: str | None) -> Person:
         person = self._page_context.people.by_bearer(request, asked_by)
         if person is None:
-            raise _nobody()
+            raise nobody()
         return person
 
     def services(self, request: Request) -> JSONResponse:
@@ -162,7 +168,8 @@ class Api:
         )
 
 
-def _nobody() -> HTTPException:
+def nobody() -> HTTPException:
+    """The answer for a program without a credential."""
     told = "send `Authorization: Bearer TOKEN`, with a token of the forge, or with the portal's"
     return HTTPException(401, told, {"WWW-Authenticate": "Bearer"})
 

@@ -8,7 +8,7 @@ import socket
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
@@ -16,10 +16,18 @@ from starlette.exceptions import HTTPException
 
 from neuroscale.core.errors import InputError, NeuroscaleError, Problem
 from neuroscale.forge.interface import ForgeError, Token
-from neuroscale.portal.api import Api
-from neuroscale.portal.exposure import MOST_CONNECTIONS, Exposure, Guard, PunctualProtocol, failure
+from neuroscale.portal.api import Api, nobody
+from neuroscale.portal.exposure import (
+    HEALTH,
+    MOST_CONNECTIONS,
+    Exposure,
+    Guard,
+    PunctualProtocol,
+    TooMuchError,
+    failure,
+)
 from neuroscale.portal.pages import AskingPages, PageContext, SignInNeededError
-from neuroscale.portal.pending_changes import BusyError, PendingChanges
+from neuroscale.portal.pending_changes import BusyError, NoReaderError, PendingChanges
 from neuroscale.portal.people import People
 from neuroscale.portal.rendering import STATIC, Renderer
 from neuroscale.portal.service_pages import ServicePages
@@ -27,6 +35,8 @@ from neuroscale.portal.services import Surroundings
 from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError
 from neuroscale.rendering.scaffolder.template import PLAN_ROUTE
 
+OPEN = frozenset({HEALTH, "/", "/sign-in", "/sign-out", "/new", "/plan", PLAN_ROUTE, "/api/v1/catalog"})
+"""The routes for everybody: they show the form and plans. Every other one is for those who may read the repository."""
 _log = logging.getLogger(__name__)
 
 
@@ -39,23 +49,38 @@ def create_app(
 ) -> FastAPI:
     """The application. `own`: the server's own token of the forge, for people whom the proxy names and for a portal;
     `portal`: the token by which that portal shows itself."""
-    app = FastAPI(title="NeuroScale", version="1", docs_url=None, redoc_url=None, openapi_url=None)
     people = People(exposure, pending_changes.account, own, portal)
     page_context = PageContext(people, pending_changes, Renderer(people, secure=exposure.secure), exposure.secure)
+
+    def for_readers(request: Request) -> None:
+        if request.scope["route"].path in OPEN:
+            return
+        token = people.bearer(request) if _is_api(request) else page_context.person(request).token
+        if token is None:
+            raise nobody()
+        pending_changes.check_reader(token)
+
+    closed = [Depends(for_readers)]
+    app = FastAPI(title="NeuroScale", version="1", docs_url=None, redoc_url=None, openapi_url=None, dependencies=closed)
     Api(page_context).add_to(app)
     AskingPages(page_context).add_to(app)
     ServicePages(page_context, surroundings).add_to(app)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     _answer_errors(app, page_context)
+    app.state.exposure = exposure
     app.add_middleware(Guard, exposure=exposure)
     return app
+
+
+def _is_api(request: Request) -> bool:
+    return request.url.path.startswith(("/api/", HEALTH))
 
 
 def _answer_errors(app: FastAPI, page_context: PageContext) -> None:
     """Every error becomes an answer in the shape of its route: JSON for programs, a page for people."""
 
     def told(request: Request, status: int, verdict: str, problems: list[Problem], **extra: Any) -> Response:
-        if request.url.path.startswith(("/api/", "/healthz")):
+        if _is_api(request):
             return JSONResponse(failure(verdict, problems, **extra), status)
         try:
             return page_context.show(request, "message.html", status, heading="", problems=problems, text="")
@@ -73,6 +98,17 @@ def _answer_errors(app: FastAPI, page_context: PageContext) -> None:
         status = 503 if isinstance(error, BusyError) else 502 if isinstance(error, ForgeError) else 500
         where = "the forge" if isinstance(error, ForgeError) else "the server"
         return told(request, status, "error", [Problem(where, "", str(error).removesuffix("."), "Then try again.")])
+
+    @app.exception_handler(TooMuchError)
+    async def too_much(request: Request, error: TooMuchError) -> Response:
+        why, fix = str(error).removesuffix(".").split(". ")
+        response = told(request, 429, "error", [Problem("the request", "", why, fix)])
+        response.headers["Retry-After"] = str(error.seconds)
+        return response
+
+    @app.exception_handler(NoReaderError)
+    async def no_reader(request: Request, error: NoReaderError) -> Response:
+        return told(request, 403, "invalid", error.problems)
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, _: RequestValidationError) -> Response:
@@ -102,9 +138,13 @@ def _answer_errors(app: FastAPI, page_context: PageContext) -> None:
 
 def settings_of(app: FastAPI) -> uvicorn.Config:
     """How the application is served."""
+
+    class Protocol(PunctualProtocol):
+        exposure: Exposure = app.state.exposure
+
     return uvicorn.Config(
         app,
-        http=PunctualProtocol,
+        http=Protocol,
         ws="none",
         server_header=False,
         # The connection's own address is what counts: a header could name any.

@@ -1,4 +1,5 @@
-"""Guards the server before any route: who may connect, by which name, from which page, with how much and how slowly."""
+"""Guards the server: who may connect, how often at once, by which name, from which page, with how much and how slowly,
+and how long each may let it plan."""
 
 from __future__ import annotations
 
@@ -6,7 +7,10 @@ import asyncio
 import contextlib
 import ipaddress
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+import math
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +18,8 @@ from urllib.parse import urlsplit
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import InputError, NeuroscaleError, Problem
+from neuroscale.core.printable import counted
 from neuroscale.core.validation import is_loopback
 from neuroscale.rendering.scaffolder.plan_step import SCHEMA_VERSION
 
@@ -30,6 +35,12 @@ HEALTH = "/healthz"
 """The route that says whether the server is alive."""
 MOST_CONNECTIONS = 512
 """Connections at once; another one is answered with 503."""
+MOST_OF_ONE = MOST_CONNECTIONS // 2
+"""Connections of one address, or of all together that do not come by the proxy. A proxy's own are not counted, since it
+brings everybody: it must bound each address itself."""
+PLANS_AT_ONCE = 20.0
+PLANS_LATER = 0.25
+"""Seconds of processor time for which somebody may let the server plan: at once, and then in each second."""
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _HEADERS = (
@@ -166,6 +177,11 @@ class Guard:
 
     def _refused(self, scope: Message) -> tuple[int, Problem] | None:
         exposure = self._exposure
+        if _values(scope, b"transfer-encoding") and (
+            _values(scope, b"content-length") or scope.get("http_version") == "1.0"
+        ):  # A proxy in front may end the request elsewhere, and read the rest as somebody's next one.
+            fix = "Send Content-Length alone."
+            return 400, Problem("the request", "Transfer-Encoding", "says its length in two ways", fix)
         if scope["path"] == HEALTH and scope["method"] in _SAFE:
             return None  # whoever watches the server knows it by another name, and learns nothing else
         if exposure.proxies and _address((scope.get("client") or ("",))[0]) not in map(_address, exposure.proxies):
@@ -174,11 +190,14 @@ class Guard:
         if len(hosts) != 1 or hosts[0].lower() not in exposure.hosts:
             fix = "Use the server's own address, or start it with --public-url."
             return 421, Problem("the request", "Host", "names another server", fix)
+        foreign = any(site not in ("same-origin", "none") for site in _values(scope, b"sec-fetch-site"))
         if scope["method"] in _SAFE:
-            return None
-        foreign = any(origin.lower() not in exposure.origins for origin in _values(scope, b"origin"))
-        sites = _values(scope, b"sec-fetch-site")
-        if foreign or any(site not in ("same-origin", "none") for site in sites):
+            # Somebody may follow a link to this server. Whatever else a foreign page loads only costs processor time.
+            link = (["navigate"], ["document"])
+            foreign = foreign and (_values(scope, b"sec-fetch-mode"), _values(scope, b"sec-fetch-dest")) != link
+        else:
+            foreign = foreign or any(one.lower() not in exposure.origins for one in _values(scope, b"origin"))
+        if foreign:
             return 403, Problem("the request", "Origin", "comes from another site's page", "Use this server's page.")
         return None
 
@@ -233,12 +252,24 @@ async def _read_on(receive: Receive) -> None:
 
 
 class PunctualProtocol(H11Protocol):
-    """Ends a connection that does not send a request's head in time: uvicorn itself would wait for ever."""
+    """Ends a connection that does not send a request's head in time: uvicorn itself would wait for ever. Refuses more
+    connections of one address than are its share."""
 
+    exposure = Exposure(frozenset(), frozenset())
+    source: str | None = None
+    """Whose share of the connections it takes: its address's, that of all that do not come by the proxy (""), or none's
+    (a proxy's)."""
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        address, proxies = _address(self.client[0] if self.client else ""), map(_address, self.exposure.proxies)
+        self.source = address if not self.exposure.proxies else None if address in proxies else ""
+        same = sum(getattr(one, "source", None) == self.source for one in self.connections)
+        if self.source is not None and same > MOST_OF_ONE:
+            transport.write(b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+            transport.close()
+            return
         self._watch()
 
     def data_received(self, data: bytes) -> None:
@@ -259,3 +290,38 @@ class PunctualProtocol(H11Protocol):
         if self._late is not None:
             self._late.cancel()
             self._late = None
+
+
+class TooMuchError(NeuroscaleError):
+    """Somebody let the server plan for too long. `seconds`: until it plans for them again."""
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__(f"You let this server plan for too long. Ask again in {counted(seconds, 'second')}.")
+        self.seconds = seconds
+
+
+class Allowance:
+    """The processor time that planning took for each caller, of which some is forgiven in each second."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._spent: dict[str, tuple[float, float]] = {}  # seconds of processor time, at a time
+
+    @contextlib.contextmanager
+    def planning(self, caller: str) -> Iterator[None]:
+        """Counts the time of this thread. Raises TooMuchError for a caller who has used all that there is."""
+        over = self._left(caller) - PLANS_AT_ONCE
+        if over > 0:
+            raise TooMuchError(math.ceil(over / PLANS_LATER))
+        began = time.thread_time()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._spent = {one: spent for one, spent in self._spent.items() if self._left(one) > 0}
+                self._spent[caller] = self._left(caller) + time.thread_time() - began, time.monotonic()
+
+    def _left(self, caller: str) -> float:
+        """The seconds that are not forgiven yet."""
+        spent, at = self._spent.get(caller, (0.0, 0.0))
+        return max(0.0, spent - (time.monotonic() - at) * PLANS_LATER)

@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -15,15 +15,17 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
 from neuroscale.core.errors import InputError, NeuroscaleError, Problem
-from neuroscale.forge.interface import ForgeError
+from neuroscale.forge.interface import ForgeError, Token
 from neuroscale.forge.request_flow import Change, Desk, Refused
 from neuroscale.forge.service_changes import Requested
+from neuroscale.portal.exposure import Allowance
 from neuroscale.portal.form_fields import answers_in, posted, sheet
-from neuroscale.portal.pending_changes import BusyError, Job, PendingChanges, new_key
+from neuroscale.portal.pending_changes import BusyError, Job, NoReaderError, PendingChanges, new_key
 from neuroscale.portal.people import SESSION, People, Person
 from neuroscale.portal.plan_panel import Panel, live_panel, panel
 from neuroscale.portal.pull_requests import progress
 from neuroscale.portal.rendering import Renderer
+from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder.plan_step import request_of
 from neuroscale.repo.services import services_of
 from neuroscale.request.service_request import KnownNames
@@ -51,6 +53,14 @@ class PageContext:
     pending_changes: PendingChanges
     renderer: Renderer
     secure: bool
+    allowance: Allowance = field(default_factory=Allowance)
+
+    def planning(self, request: Request, reader: Token | None = None) -> contextlib.AbstractContextManager[None]:
+        """Whatever plans for the request runs within this. `reader`: the token of a program, if that may read the
+        repository. Raises TooMuchError."""
+        person = None if reader else self.people.of(request)
+        address = request.client.host if request.client else ""
+        return self.allowance.planning(reader.secret if reader else person.name if person else address)
 
     def show(self, request: Request, name: str, status: int = 200, **context: Any) -> HTMLResponse:
         """A page, with who is signed in and what its forms carry."""
@@ -63,6 +73,13 @@ class PageContext:
             raise SignInNeededError
         return person
 
+    def inputs(self, request: Request) -> PlanningInputs:
+        """What a form is planned with: main's for somebody who may read it, else what the server was started with."""
+        person = self.people.of(request)
+        with contextlib.suppress(NoReaderError, ForgeError):
+            return self.pending_changes.inputs(person.token if person else None)
+        return self.pending_changes.inputs(None)
+
     def check_form(self, request: Request, fields: Mapping[str, str]) -> None:
         """Raises HTTPException for a form that no page of this server sent in this session."""
         if not self.people.is_own_form(request, fields.get("form_token", "")):
@@ -72,6 +89,7 @@ class PageContext:
         self, person: Person, title: str, back: str, answers: dict[str, Any], change: Callable[[Desk], Change]
     ) -> Response:
         """Begin a change, and show how far it is."""
+        self.pending_changes.check_reader(person.token)
         job = Job(new_key(), person.name, title, back, answers)
         self.pending_changes.start(person, job, change)
         return RedirectResponse(f"/changes/{job.key}", 303)
@@ -152,7 +170,7 @@ class AskingPages:
         person = page_context.people.of(request)
         if person is not None and page_context.pending_changes.address:
             # Without the forge, the plan is by what was seen last, and the request itself tells.
-            with contextlib.suppress(ForgeError):
+            with contextlib.suppress(NoReaderError, ForgeError):
                 page_context.pending_changes.main(person)
         given = _unpacked(answers) if answers else None
         if person is not None and change and (job := page_context.pending_changes.job(change, person)) is not None:
@@ -168,9 +186,12 @@ class AskingPages:
         with_plan: bool,
         status: int = 200,
     ) -> Response:
-        inputs = self._page_context.pending_changes.inputs
+        inputs = self._page_context.inputs(request)
         shown = sheet(inputs.template, answers, problems)
-        made = live_panel(answers, inputs) if with_plan and answers else Panel()
+        made = Panel()
+        if with_plan and answers:
+            with self._page_context.planning(request):
+                made = live_panel(answers, inputs)
         return self._page_context.show(
             request,
             "form.html",
@@ -188,16 +209,18 @@ class AskingPages:
     def plan(self, request: Request, fields: Fields) -> Response:
         """The plan of a form while somebody types: a part of its page."""
         self._page_context.check_form(request, fields)
-        inputs = self._page_context.pending_changes.inputs
+        inputs = self._page_context.inputs(request)
         answers = answers_in(inputs.template, fields)
         titles = sheet(inputs.template).titles
-        return self._page_context.show(request, "plan.html", panel=live_panel(answers, inputs), titles=titles)
+        with self._page_context.planning(request):
+            made = live_panel(answers, inputs)
+        return self._page_context.show(request, "plan.html", panel=made, titles=titles)
 
     def asked(self, request: Request, fields: Fields) -> Response:
         """What the form's buttons do: fill in a choice, show the plan, or open the pull request."""
         page_context = self._page_context
         page_context.check_form(request, fields)
-        inputs = page_context.pending_changes.inputs
+        inputs = page_context.inputs(request)
         answers = answers_in(inputs.template, fields)
         if "fill" in fields:
             return self._form(request, filled(answers, fields), (), with_plan=True)

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from neuroscale.core.errors import InputError, NeuroscaleError
+from neuroscale.core.errors import InputError, NeuroscaleError, Problem
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.connect import connect
-from neuroscale.forge.interface import Account, ForgeUnavailableError, Token
+from neuroscale.forge.http import Limits
+from neuroscale.forge.interface import Account, ForgeError, ForgeUnavailableError, Token
 from neuroscale.forge.request_flow import Change, Desk, Main, Outcome, Refused, Say
 from neuroscale.forge.service_pull_request import Publisher
+from neuroscale.portal.kept import Kept
 from neuroscale.portal.people import Person
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
 from neuroscale.repo.git import Git
@@ -29,12 +31,17 @@ _AT_ONCE = 2  # changes that are judged at once: a verdict takes a core for some
 _MOST_WAITING = 20  # changes that wait for that
 _MOST_OF_ONE = 3  # of one person
 _MOST_KEPT = 200  # changes whose outcome can still be seen
+_QUICK = Limits(deadline=8.0, attempts=2)  # of the question who may read: a page waits for it
 _log = logging.getLogger(__name__)
 _QUIET: Say = lambda _: None  # noqa: E731
 
 
 class BusyError(NeuroscaleError):
     """Too many changes wait already."""
+
+
+class NoReaderError(InputError):
+    """The forge says that somebody may not read the repository."""
 
 
 @dataclass
@@ -67,6 +74,7 @@ class PendingChanges:
         self._inputs = inputs
         self._main: Main | None = None
         self._looked = 0.0
+        self._readers: Kept[bool] = Kept(errors=False)
         self._lock = threading.Lock()
         self._jobs: dict[str, Job] = {}
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="change")
@@ -76,10 +84,30 @@ class PendingChanges:
         self._pool.shutdown(cancel_futures=True)
         self.git.close()
 
-    @property
-    def inputs(self) -> PlanningInputs:
-        """What to plan with: main's as it was seen last, else those of the start."""
+    def inputs(self, token: Token | None) -> PlanningInputs:
+        """What to plan a form with: main's as it was seen last. Those of the start for nobody (None), without a forge,
+        and while nobody has looked at main. Raises as `check_reader`."""
+        if token is None or not self.address:
+            return self._inputs
+        self.check_reader(token)
         return self._main.inputs if self._main is not None else self._inputs
+
+    def check_reader(self, token: Token) -> None:
+        """What this server keeps, one person's look brought, and everybody's page would show it. So the forge is asked
+        for each token, and its answer holds for some seconds. Raises NoReaderError, and ForgeError where the forge does
+        not answer: nothing is shown then."""
+        self._forge()
+        may, why = self._readers.ask(token.secret, lambda: self.may_read(token))
+        if may is None:
+            raise ForgeError(f"It is not known whether you may read the repository. {why}")
+        if not may:
+            told = f"The forge does not let your token read {self.address}"
+            fix = "Ask its owners for that right, or use another token."
+            raise NoReaderError([Problem("the forge", "", told, fix)])
+
+    def may_read(self, token: Token) -> bool:
+        """Whether the forge lets a token read the repository. Raises ForgeError."""
+        return connect(self._forge(), token, limits=_QUICK).may_read()
 
     def account(self, token: Token) -> Account:
         """The account of a token. Raises InputError without a forge, and ForgeError."""
@@ -99,7 +127,8 @@ class PendingChanges:
 
     def main(self, person: Person, *, now: bool = False) -> Main:
         """The forge's main branch, at most some seconds old, or as it was seen last while the forge does not answer;
-        `now`: as it is now. Raises ForgeError and InputError."""
+        `now`: as it is now. Raises ForgeError, NoReaderError and InputError."""
+        self.check_reader(person.token)
         if not now and self._main is not None and time.monotonic() < self._looked + _FRESH:
             return self._main
         try:

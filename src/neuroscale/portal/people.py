@@ -25,6 +25,7 @@ VISIT = "neuroscale_visit"
 """The cookie of everybody who looks at a page; the tokens in forms belong to it."""
 _LASTS = 8 * 3600.0  # seconds
 _MOST = 1000  # sessions; the oldest goes
+_MOST_OF_ONE = 20  # of one account, so that it ends no other's
 _LONGEST_NAME = 100
 
 
@@ -81,7 +82,10 @@ class People:
         now = time.monotonic()
         with self._lock:
             self._sessions = {key: one for key, one in self._sessions.items() if one.ends > now}
-            while len(self._sessions) >= _MOST:
+            own = [key for key, one in self._sessions.items() if one.person.name == person.name]
+            if len(own) >= _MOST_OF_ONE:
+                del self._sessions[own[0]]
+            elif len(self._sessions) >= _MOST:
                 del self._sessions[next(iter(self._sessions))]
             self._sessions[session] = _Session(person, now + _LASTS)
         return session
@@ -105,9 +109,9 @@ class People:
             return None
         return Person(_name(names[0] if len(names) == 1 else ""), self._own, names[0])
 
-    def by_bearer(self, request: Request, asked_by: str | None) -> Person | None:
-        """Who asks a route for programs: a person by a forge's token, or a portal's server for the person `asked_by`
-        (None: it only reads). None without a token. Raises InputError and ForgeError."""
+    def bearer(self, request: Request) -> Token | None:
+        """The token of the forge with which a route for programs reads: the server's own for a portal. None without
+        one. Raises InputError."""
         scheme, _, text = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not text.strip():
             return None
@@ -116,8 +120,18 @@ class People:
         if self._portal is not None and hmac.compare_digest(token.secret, self._portal.secret):
             if self._own is None:
                 raise InputError.at("the server", "", "has no token of the forge", "Start it with --token-file.")
+            return self._own
+        return token
+
+    def by_bearer(self, request: Request, asked_by: str | None) -> Person | None:
+        """Who asks a route for programs: a person by a forge's token, or a portal's server for the person `asked_by`
+        (None: it only reads). None without a token. Raises InputError and ForgeError."""
+        token = self.bearer(request)
+        if token is None:
+            return None
+        if token is self._own:
             name = "the portal" if asked_by is None else _name(asked_by)
-            return Person(name, self._own, name)
+            return Person(name, token, name)
         if asked_by:
             told, fix = "is only believed from a portal", "Leave it out: the token says who asks."
             raise InputError.at("the request", "asked_by", told, fix)

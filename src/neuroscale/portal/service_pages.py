@@ -17,10 +17,11 @@ from neuroscale.forge.request_flow import Change, Desk, Main, Version
 from neuroscale.forge.service_changes import Named, Promoted, Retired, Updated, compared
 from neuroscale.planning.planner import plan
 from neuroscale.portal.form_fields import answers_in, sheet
+from neuroscale.portal.kept import Kept
 from neuroscale.portal.pages import Fields, PageContext, filled
 from neuroscale.portal.pending_changes import BusyError
 from neuroscale.portal.plan_panel import Panel, panel
-from neuroscale.portal.services import Kept, Measured, Surroundings, history, listing, row_of
+from neuroscale.portal.services import Measured, Surroundings, history, listing, row_of
 from neuroscale.rendering.scaffolder.plan_step import answers_of
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.services import services_of
@@ -72,7 +73,7 @@ class ServicePages:
         """The list with what the cluster says: a part of its page."""
         person = self._page_context.person(request)
         found = listing(self._page_context.pending_changes, person)
-        inputs = self._page_context.pending_changes.inputs
+        inputs = self._page_context.pending_changes.inputs(person.token)
         statuses, missing = self._statuses.ask("", lambda: self._surroundings.statuses(inputs, "", ""))
         by_name = {(one.environment, one.name): one for one in statuses or ()}
         return self._page_context.show(
@@ -99,10 +100,9 @@ class ServicePages:
 
     def state(self, request: Request, environment: str, service: str) -> Response:
         """What the cluster says of it: a part of its page."""
-        _, path = self._path(request, environment, service)
-        inputs = self._page_context.pending_changes.inputs
+        main, path = self._path(request, environment, service)
         found, missing = self._statuses.ask(
-            path.name, lambda: self._surroundings.statuses(inputs, path.environment, path.service)
+            path.name, lambda: self._surroundings.statuses(main.inputs, path.environment, path.service)
         )
         one = next((one for one in found or () if one.environment in ("", path.environment)), None)
         if one is None and not missing:
@@ -111,10 +111,9 @@ class ServicePages:
 
     def metrics(self, request: Request, environment: str, service: str) -> Response:
         """Its figures of the last minutes: a part of its page."""
-        _, path = self._path(request, environment, service)
-        inputs = self._page_context.pending_changes.inputs
+        main, path = self._path(request, environment, service)
         found, missing = self._metrics.ask(
-            path.name, lambda: self._surroundings.metrics(inputs, path.environment, path.service)
+            path.name, lambda: self._surroundings.metrics(main.inputs, path.environment, path.service)
         )
         return self._page_context.show(request, "service_metrics.html", found=found, missing=missing)
 
@@ -154,7 +153,7 @@ class ServicePages:
             title=f"Change {path.name}",
             sheet=shown,
             titles=shown.titles,
-            panel=self._compared(main, version, answers, reason),
+            panel=self._compared(request, main, version, answers, reason),
             action=f"/services/{path.name}/edit",
             plan_at=f"/services/{path.name}/plan",
             submit="Open the pull request of this change",
@@ -163,13 +162,16 @@ class ServicePages:
             path=path,
         )
 
-    def _compared(self, main: Main, version: Version, answers: Mapping[str, Any], reason: str) -> Panel:
+    def _compared(
+        self, request: Request, main: Main, version: Version, answers: Mapping[str, Any], reason: str
+    ) -> Panel:
         """The plan of the changed answers, beside the present one."""
         try:
             wanted = changed(version.request, _changes(version.request, answers, reason), main.known)
         except InputError as error:
             return Panel(problems=tuple(error.problems))
-        made = plan(wanted, main.inputs.catalog, main.inputs.settings, main.inputs.template.version)
+        with self._page_context.planning(request):
+            made = plan(wanted, main.inputs.catalog, main.inputs.settings, main.inputs.template.version)
         shown = panel(made)
         if wanted == version.request or made.verdict == "refused":
             return shown
@@ -183,7 +185,7 @@ class ServicePages:
         main, path = self._path(request, environment, service)
         version = self._named(path).version(main)
         answers = self._answers(main, version, fields)
-        shown = self._compared(main, version, answers, fields.get("reason", ""))
+        shown = self._compared(request, main, version, answers, fields.get("reason", ""))
         titles = sheet(main.inputs.template).titles
         return self._page_context.show(request, "plan.html", panel=shown, titles=titles)
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Protocol
 
 from neuroscale.cluster.service_status import ServiceStatus
-from neuroscale.core.errors import InputError, NeuroscaleError
+from neuroscale.core.errors import InputError
 from neuroscale.core.printable import one_line
 from neuroscale.forge.interface import ForgeError, PullRequest
 from neuroscale.forge.request_flow import Main, Version, version_at
@@ -26,23 +23,59 @@ from neuroscale.rendering.scaffolder.plan_step import answers_of
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.services import services_of
 
+CHART_BOX = 300, 40
 _CHANGES = 10  # of a service's history
-_KEPT = 10.0  # seconds for which an answer of the cluster is shown again
-_WAITS = 8.0  # seconds that a page waits for one
-_log = logging.getLogger(__name__)
 
 Said = Callable[[Main, ServicePath, Version], Sequence[str]]
 Evidence = Callable[[Main, ServicePath], Sequence[str]]
 
 
 @dataclass(frozen=True)
+class Chart:
+    """A figure over time, as points of lines in a box of CHART_BOX, which begins at 0 and ends at the highest value.
+    `told`: the same in words."""
+
+    lines: tuple[str, ...]
+    told: str
+
+
+def chart(points: Sequence[float | None], span: str, worded: Callable[[float], str]) -> Chart:
+    """The chart of values over the time `span`, at equal distances; None, where nothing was measured, is a gap."""
+    width, height = CHART_BOX
+    there = [one for one in points if one is not None]
+    step, top = width / max(1, len(points)), max(there, default=0.0)
+    told = [f"over {span}: lowest {worded(min(there))}, highest {worded(top)}"] if there else [f"over {span}"]
+    if gaps := len(points) - len(there):
+        told.append(f"nothing measured in {gaps} of {len(points)} parts")
+    lines: list[list[str]] = [[]]
+    for number, value in enumerate(points):
+        if value is None:
+            lines.append([])
+            continue
+        y = height - (max(value, 0.0) / top * height if top > 0 else 0.0)
+        # Each value has a width, so that one between two gaps is seen.
+        lines[-1] += [f"{x:.1f},{y:.1f}" for x in ((number + 0.2) * step, (number + 0.8) * step)]
+    return Chart(tuple(" ".join(line) for line in lines if line), "; ".join(told))
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A measured figure in words: its value now, over the time, and at its highest."""
+
+    name: str
+    now: str
+    whole: str
+    highest: str
+    chart: Chart
+
+
+@dataclass(frozen=True)
 class Measured:
-    """What Prometheus has of a service, in words: whether it answers, and for each figure its name, its value now, over
-    the time and at its highest, and a chart. `columns`: the headings of the rows."""
+    """What Prometheus has of a service: whether it answers, in words, and its figures over the time `span`."""
 
     state: str
-    columns: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
+    span: str = ""
+    rows: tuple[Figure, ...] = ()
 
 
 class Surroundings(Protocol):
@@ -60,55 +93,6 @@ class Surroundings(Protocol):
 
     def evidence(self, forge: Forge, reason: str, to: str) -> Evidence:
         """Makes the sentences that say why a service may be promoted to the environment `to`."""
-
-
-Value = TypeVar("Value")
-
-
-@dataclass
-class _Question(Generic[Value]):
-    """What was asked at `began`, by `time.monotonic`, and may be asked again after `again_from`."""
-
-    began: float
-    again_from: float = float("inf")
-    answered: threading.Event = field(default_factory=threading.Event)
-    value: Value | None = None
-    why: str = ""
-
-
-class Kept(Generic[Value]):
-    """Answers of something that may be slow, or silent. It is asked again only when an answer is some seconds old.
-    Whoever asks meanwhile waits for the same answer, and for some seconds at most: a silent cluster must hold neither
-    a page nor the threads that all pages share. An error is kept as well."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._questions: dict[str, _Question[Value]] = {}
-
-    def ask(self, name: str, ask: Callable[[], Value]) -> tuple[Value | None, str]:
-        """The answer, or None and why there is none. `name`: what is asked about."""
-        now = time.monotonic()
-        with self._lock:
-            question = self._questions.get(name)
-            if question is None or question.again_from < now:
-                question = self._questions[name] = _Question(now)
-                threading.Thread(target=_answer, args=(question, ask), daemon=True).start()
-        if not question.answered.wait(max(0.0, question.began + _WAITS - now)):
-            return None, f"no answer came within {_WAITS:g} s"
-        return question.value, question.why
-
-
-def _answer(question: _Question[Value], ask: Callable[[], Value]) -> None:
-    try:
-        question.value = ask()
-    except NeuroscaleError as error:
-        question.why = one_line(str(error), 300)
-    except Exception:
-        _log.exception("the cluster was asked, and that failed")
-        question.why = "this program failed; see its log"
-    finally:
-        question.again_from = time.monotonic() + _KEPT
-        question.answered.set()
 
 
 @dataclass(frozen=True)

@@ -295,11 +295,12 @@ def _environment() -> dict[str, str]:
 _SECONDS = 60.0
 
 
-def fetch_origin(git: Git) -> None:
-    """Fetch the newest commits of the origin, if that is possible without a password prompt."""
+def fetch_origin(git: Git, source: str = "origin") -> None:
+    """Fetch the newest commits of the origin, or of another remote or address, if that is possible without a password
+    prompt."""
     with contextlib.suppress(GitError):
         git.run(
-            *("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "origin"),
+            *("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--", source),
             check=False,
             # The variables with which the caller lets git log in; nothing else here needs them.
             environment={key: value for key, value in os.environ.items() if key.startswith("GIT_CONFIG_")},

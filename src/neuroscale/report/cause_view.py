@@ -80,13 +80,16 @@ def cause_mapping(explained: Explanation) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "verdict": diagnosis.verdict,
-        "known": diagnosis.verdict != "unknown",
+        "known": diagnosis.verdict in ("cause", "healthy"),
         "cause": cause.name if cause else None,
         "title": cause.title if cause else None,
         "sentence": diagnosis.sentence,
+        "sure": None if cause is None else not diagnosis.doubt,
+        "doubt": diagnosis.doubt or None,
+        "against": _evidence(diagnosis.against) if diagnosis.against else None,
         "follows": cause.follows if cause else None,
         "numbers": dict(diagnosis.captured),
-        "evidence": [{"line": one.line, "text": _line(one.text)} for one in diagnosis.evidence],
+        "evidence": [_evidence(one) for one in diagnosis.evidence],
         "next": _next(explained),
         "no_next": explained.no_next or None,
         "also": [
@@ -151,11 +154,16 @@ def cause_lines(explained: Explanation) -> list[str]:
     heads = {
         "healthy": started if explained.unready else "Healthy: the server started.",
         "unknown": f"Unknown: {diagnosis.sentence}",
+        "not_judged": f"Not judged: {diagnosis.sentence}",
     }
     lines = [f"{cause.title} ({cause.name})." if cause else heads[diagnosis.verdict]]
     if cause:
         lines.append(f"  {diagnosis.sentence}")
     lines += [f"  {_place(one)}: {_line(one.text)}" for one in diagnosis.evidence]
+    if diagnosis.doubt:
+        lines.append(f"  Not sure: {diagnosis.doubt}.")
+    if diagnosis.against:
+        lines.append(f"  {_place(diagnosis.against)} speaks against it: {_line(diagnosis.against.text)}")
     if cause:
         lines += ["", f"What to do: {cause.follows}"]
     elif diagnosis.verdict == "unknown" and diagnosis.evidence:
@@ -201,6 +209,10 @@ def _measured_lines(explained: Explanation) -> list[str]:
             beside = f" (plan: {plan[name]:,} {unit})" if plan.get(name) else ""
             lines.append(f"  {words}: {figure} {unit}{beside}")
     return ["", "What the log measured:", *lines] if lines else []
+
+
+def _evidence(found: Evidence) -> dict[str, Any]:
+    return {"line": found.line, "text": _line(found.text)}
 
 
 def _place(evidence: Evidence) -> str:

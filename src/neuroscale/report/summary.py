@@ -105,13 +105,17 @@ def notices_of(verdict: Verdict) -> list[Finding]:
 def alerts_of(verdict: Verdict) -> list[Finding]:
     """The notices that a reviewer must see first, the most dangerous first."""
     order = {str(notice): number for number, notice in enumerate(Notice)}
-    found = _sorted(one for one in verdict.findings if one.severity is not Severity.ERROR and one.gate == CHANGE_CHECK)
+    found = _sorted(one for one in verdict.findings if one.severity is not Severity.ERROR and _comes_first(one))
     return sorted(found, key=lambda finding: order.get(finding.rule, len(order)))
 
 
 def other_notices_of(verdict: Verdict) -> list[Finding]:
     """The other findings that refuse nothing, by file and line."""
-    return _sorted(one for one in verdict.findings if one.severity is not Severity.ERROR and one.gate != CHANGE_CHECK)
+    return _sorted(one for one in verdict.findings if one.severity is not Severity.ERROR and not _comes_first(one))
+
+
+def _comes_first(finding: Finding) -> bool:
+    return finding.gate == CHANGE_CHECK or finding.rule == Notice.OWN_FACTS
 
 
 def untrusted_or_unusable(verdict: Verdict) -> list[Check]:

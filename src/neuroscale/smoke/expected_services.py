@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,10 +13,12 @@ from neuroscale.catalog.settings import load_settings
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.cluster.object_fields import served_model_name
+from neuroscale.cluster.pod_state import SERVER
 from neuroscale.cluster.service_status_reader import Question, Reader, ServiceStatuses
 from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.errors import InputError, NeuroscaleError, Problem
-from neuroscale.core.validation import part, suggest
+from neuroscale.core.validation import items, part, suggest
+from neuroscale.core.waiting import attempts
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
 from neuroscale.planning.plan import Plan, load_plan
@@ -132,21 +135,22 @@ def _service(snapshot: GitSnapshot, path: ServicePath) -> Service:
     return Service(path, load_request(request, request_file), load_plan(plan, plan_file), dict(wanted))
 
 
+_FORGE_ANSWERS_WITHIN = 2.0  # seconds
+
 Standing = Literal["the same", "equal", "behind", "ahead", "unknown"]
 
 
-def standing(root: Path, folder: str, merged: str, deployed: str) -> Standing:
+def standing(root: Path, folder: str, merged: str, deployed: str, sources: tuple[str, ...] = ("origin",)) -> Standing:
     """Compare two commits of a clone: `same` commit, or `equal` folder; else the deployed one is `behind` or `ahead`.
     `ahead`: the deployed commit comes after the merged one, and the folder was changed again. `unknown`: neither the
-    clone nor its origin has the deployed commit. The origin is asked because others may merge while tests run."""
+    clone nor one of the `sources` (remotes, addresses) has the deployed commit. They are asked because others may merge
+    while tests run."""
     if deployed == merged:
         return "the same"
     git = Git(root)
     try:
-        if not git.knows(deployed):
-            fetch_origin(git)
-            if not git.knows(deployed):
-                return "unknown"
+        if not deployed or not _fetched(git, deployed, sources):
+            return "unknown"
         there, wanted = (git.tree(commit, folder) for commit in (deployed, merged))
         if there == wanted:
             return "equal"
@@ -154,6 +158,18 @@ def standing(root: Path, folder: str, merged: str, deployed: str) -> Standing:
         return "ahead" if later else "behind"
     finally:
         git.close()
+
+
+def _fetched(git: Git, commit: str, sources: tuple[str, ...]) -> bool:
+    """Whether the clone has a commit, after it was looked for in the sources. A busy forge is asked a second time."""
+    if git.knows(commit):
+        return True
+    for _ in attempts(within=_FORGE_ANSWERS_WITHIN, pause=_FORGE_ANSWERS_WITHIN):
+        for source in sources:
+            fetch_origin(git, source)
+            if git.knows(commit):
+                return True
+    return False
 
 
 @dataclass(frozen=True)
@@ -208,6 +224,17 @@ def status_in_cluster(cluster: Cluster, target: Target, service: Service) -> Ser
     with contextlib.closing(Clone(target.root, settings.repository.default_branch)) as clone:
         question = Question((service.namespace,), target.environment, service.name)
         return Reader(cluster, clone, settings).ask(question)
+
+
+def ended_since(pods: Iterable[Object], since: str) -> str:
+    """Which server of the pods ended after a time (of the API's form, in UTC), and how; "" if none did."""
+    for pod in pods:
+        for status in items(pod, "status", "containerStatuses"):
+            last = part(status, "lastState", "terminated")
+            if status.get("name") == SERVER and str(last.get("finishedAt") or "") > since:
+                why = f"{last.get('reason') or 'no reason given'}, exit code {last.get('exitCode')}"
+                return f"the server of {part(pod, 'metadata').get('name')} ended at {last['finishedAt']} ({why})"
+    return ""
 
 
 def version_that_answers(cluster: Cluster, target: Target, service: Service, pod: str) -> Version:

@@ -1,7 +1,7 @@
-"""Asks a model for the checks, and judges whether an answer is garbage.
+"""Asks a model for the checks, again where the way to it failed, and judges whether an answer is garbage.
 
-It does not judge the meaning. It finds the answers of servers with broken weights, cache or numbers: nothing, the same
-token again and again (NaN logits give text like `!!!!`), a short cycle, or bytes that are not text.
+It does not judge the meaning of an answer. It finds those of servers with broken weights, cache or numbers: nothing,
+the same token again and again (NaN logits give text like `!!!!`), a short cycle, or bytes that are not text.
 """
 
 from __future__ import annotations
@@ -10,15 +10,19 @@ import concurrent.futures
 import itertools
 import math
 import threading
+import time
 import unicodedata
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeVar
 
 import httpx
 
 from neuroscale.cluster.endpoint.chat import Completion, Options, complete, post_json
-from neuroscale.cluster.endpoint.connection import Endpoint, unreachable
+from neuroscale.cluster.endpoint.connection import Endpoint, once, unreachable
 from neuroscale.cluster.endpoint.errors import EndpointError
+from neuroscale.core.printable import counted, one_line
+from neuroscale.core.waiting import repeatedly
 from neuroscale.smoke.results import CannotTellError
 
 MOST_UNTEXT: Final = 0.05
@@ -135,10 +139,84 @@ def _token_ids(endpoint: Endpoint, patience: float) -> list[int]:
     return words
 
 
+_Answer = TypeVar("_Answer")
+_TRIES: Final = 4
+_ORDINALS: Final = ("first", "second", "third", "fourth")
+
+
+class AskAgain:
+    """Asks a service again where the way to it failed (`EndpointError.way`): one cut connection fails no check.
+
+    An answer of the service, right or wrong, ends the tries: no wrong answer is ever asked away. After the last try its
+    error counts if the try before it failed for the same reason; else it is not known what is wrong. The pauses double.
+    `patience`: seconds that a first answer may take. Nothing is asked again once the tries that failed, and the pauses,
+    have taken twice that together: a service that hangs must not use up the time of the run.
+    """
+
+    def __init__(self, patience: float) -> None:
+        self._left = 2.0 * patience  # seconds
+        self._first_pause = patience / 60
+        self._reason = ""  # of the last try that failed
+        self._notes: list[str] = []
+
+    def __call__(self, ask: Callable[[], _Answer]) -> _Answer:
+        """Raises EndpointError, or CannotTellError where the last two tries failed for different reasons."""
+        began = time.monotonic()
+        failures: list[EndpointError] = []
+
+        def again(error: Exception) -> bool:
+            if not isinstance(error, EndpointError) or not error.way:
+                return False
+            failures.append(error)
+            return self._left > time.monotonic() - began
+
+        try:
+            answer = repeatedly(ask, attempts=_TRIES, again=again, first_pause=self._first_pause)
+        except EndpointError as error:
+            if not error.way:
+                raise
+            failures += [] if error in failures else [error]
+            before, self._reason = failures[-2].way if len(failures) > 1 else self._reason, error.way
+            self._notes.append(f"asked {counted(len(failures), 'time')} in {time.monotonic() - began:.0f} s")
+            if before != error.way:
+                told = f"the way to the service fails for changing reasons, so the service cannot be judged: {error}"
+                raise CannotTellError(told, "Look at the gateway and the network before the service.") from error
+            raise
+        finally:
+            self._left -= time.monotonic() - began if failures else 0.0
+        if failures:
+            self._notes.append(f"at the {_ORDINALS[len(failures)]} try; the first: {one_line(str(failures[0]), 200)}")
+        return answer
+
+    def take_notes(self) -> list[str]:
+        """What was asked again since the last call of this, in words."""
+        notes, self._notes = self._notes, []
+        return notes
+
+
 def at_once(
+    endpoint: Endpoint, prompts: Callable[[], Sequence[Sequence[int]]], options: Options
+) -> tuple[list[Completion], list[EndpointError]]:
+    """Send all prompts at the same moment, each streamed. Returns the answers and the errors.
+
+    Where nothing but the way failed, all are sent again, with new prompts: one alone would meet less load. Raises
+    EndpointError if only the way fails again.
+    """
+
+    def ask() -> tuple[list[Completion], list[EndpointError]]:
+        answers, errors = _at_once(replace(endpoint, asking=once), prompts(), options)
+        whole = all(answer.completion_tokens == options.max_tokens for answer in answers)
+        if errors and whole and all(error.way for error in errors):
+            told = f"{len(errors)} of {len(errors) + len(answers)} at once were not answered; the first: {errors[0]}"
+            raise EndpointError(told, errors[0].status, way=errors[0].way)
+        return answers, errors
+
+    return endpoint.asking(ask)
+
+
+def _at_once(
     endpoint: Endpoint, prompts: Sequence[Sequence[int]], options: Options
 ) -> tuple[list[Completion], list[EndpointError]]:
-    """Send all prompts at the same moment, each streamed. Returns the answers and the errors."""
     gate = threading.Barrier(len(prompts))
 
     def one(prompt: Sequence[int]) -> Completion | EndpointError:
@@ -167,23 +245,43 @@ def percentile(values: Sequence[float], share: float) -> float:
 def status(
     endpoint: Endpoint, method: str, path: str, body: Mapping[str, Any] | None, patience: float, *, key: str | None
 ) -> int:
-    """The HTTP status that a path answers to a request with this key (None: without a key). Raises EndpointError."""
-    return reply(endpoint, method, path, body, patience, key=key)[0]
+    """The HTTP status that a path answers to a request with this key (None: without a key). It needs no more than the
+    head of the answer. Raises EndpointError."""
+    return reply(endpoint, method, path, body, patience, key=key, most=0)[0]
 
 
 def reply(
-    endpoint: Endpoint, method: str, path: str, body: Mapping[str, Any] | None, patience: float, *, key: str | None
+    endpoint: Endpoint,
+    method: str,
+    path: str,
+    body: Mapping[str, Any] | None,
+    patience: float,
+    *,
+    key: str | None,
+    most: int = _LARGEST_REPLY,
 ) -> tuple[int, str]:
-    """The HTTP status and the beginning of the text that a path answers to a request with this key (None: without one).
-    Raises EndpointError."""
+    """The HTTP status, and the first `most` bytes or so of an answer below 400, for a request with this key (None:
+    without one). Raises EndpointError."""
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+
+    def ask() -> tuple[int, str]:
+        try:
+            with endpoint.http.stream(method, path, json=body, headers=headers, timeout=patience) as response:
+                found = response.status_code
+                if way := endpoint.way_of(found):
+                    raise EndpointError(f"{endpoint.url}{path} answers {found}", found, way=way)
+                data = b""
+                for part in response.iter_bytes() if most and found < 400 else ():
+                    data += part
+                    if len(data) > most:
+                        break
+                return found, data.decode(errors="replace")
+        except httpx.HTTPError as error:
+            raise unreachable(endpoint, path, error) from error
+
     try:
-        with endpoint.http.stream(method, path, json=body, headers=headers, timeout=patience) as response:
-            data = b""
-            for part in response.iter_bytes():
-                data += part
-                if len(data) > _LARGEST_REPLY:
-                    break
-            return response.status_code, data.decode(errors="replace")
-    except httpx.HTTPError as error:
-        raise unreachable(endpoint, path, error) from error
+        return endpoint.asking(ask)
+    except EndpointError as error:
+        if error.status is None:
+            raise
+        return error.status, ""  # of a gateway without a pod, for good

@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,14 @@ from neuroscale.core.errors import NeuroscaleError
 from neuroscale.core.json_text import json_text
 from neuroscale.core.secret_text import SecretText, redact
 from neuroscale.smoke.expected_services import Opened
-from neuroscale.smoke.results import CannotTellError, FindingError, NeedsError, NotApplicableError, Result, Version
+from neuroscale.smoke.model_requests import AskAgain
+from neuroscale.smoke.results import CannotTellError, FindingError, NeedsError, NotApplicableError, Result, Version, Way
 from neuroscale.smoke.runner import Spec, read_spec
 
 _SPEC = pytest.StashKey[Spec]()
 _NOTES = pytest.StashKey[list[str]]()
 _SECRETS = pytest.StashKey[list[SecretText]]()
+_ASKING = pytest.StashKey[list[AskAgain]]()
 _RECORDER = pytest.StashKey["_Recorder"]()
 _LONGEST = 4000  # characters of a message
 _ANSWERED: dict[Version, str] = {
@@ -45,10 +48,11 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("These are run by: neuroscale smoke --environment ENVIRONMENT") from None
     config.stash[_SPEC] = spec
     config.stash[_SECRETS] = []
+    config.stash[_ASKING] = []
     if spec.journal >= 0:
         os.set_inheritable(spec.journal, False)
         threading.Thread(target=_end_with_the_reader, args=(spec.journal,), daemon=True).start()
-    config.stash[_RECORDER] = _Recorder(spec, config.stash[_SECRETS])
+    config.stash[_RECORDER] = _Recorder(spec, config.stash[_SECRETS], config.stash[_ASKING])
     config.pluginmanager.register(config.stash[_RECORDER], "neuroscale-recorder")
 
 
@@ -94,15 +98,23 @@ def hide(config: pytest.Config, secret: SecretText | None) -> None:
         config.stash[_SECRETS].append(secret)
 
 
+def asking(config: pytest.Config) -> AskAgain:
+    """What sends the requests to one service, again where the way to it failed. The row of a check says so."""
+    made = AskAgain(config.stash[_SPEC].patience)
+    config.stash[_ASKING].append(made)
+    return made
+
+
 def distrust(config: pytest.Config, why: str) -> None:
     """Record that the run as a whole cannot be trusted."""
     config.stash[_RECORDER].tell("problem", message=why)
 
 
 class _Recorder:
-    def __init__(self, spec: Spec, secrets: list[SecretText]) -> None:
+    def __init__(self, spec: Spec, secrets: list[SecretText], asking: list[AskAgain]) -> None:
         self._spec = spec
         self._secrets = secrets
+        self._asking = asking
         self._raised: list[BaseException] = []
         self._version: Version = ""
 
@@ -150,7 +162,8 @@ class _Recorder:
         service, check, title = _service(item), _check(item), _title(item)
         lines: list[str] = item.stash.get(_NOTES, [])
         version = self._version
-        notes = "; ".join([*([_ANSWERED[version]] if version else []), *lines])
+        tries = [told for one in self._asking for told in one.take_notes()]
+        notes = "; ".join([*([_ANSWERED[version]] if version else []), *tries, *lines])
         where = Path(item.location[0]).name
         if not self._raised:
             result = Result(service, check, title, "passed", seconds, notes)
@@ -159,6 +172,7 @@ class _Recorder:
             ended = [_ended(one, service, check, title, seconds, where, status) for one in self._raised]
             # A check that was not applicable and then failed in its teardown counts as broken.
             result = next((one for one in ended if one.outcome != "skipped"), ended[0])
+            result = replace(result, message="; ".join([result.message, *tries]))
         texts = {"message": result.message, "next": result.next}
         for secret in self._secrets:
             texts = {name: redact(text, secret) for name, text in texts.items()}
@@ -171,6 +185,7 @@ class _Recorder:
             seconds=round(seconds, 3),
             needs=result.needs,
             version=version,
+            way=result.way,
             **{name: text[:_LONGEST] for name, text in texts.items()},
         )
 
@@ -196,17 +211,18 @@ def _ended(
     """The result of a check that raised an exception. `status`: the command that shows the service's state."""
     told = str(raised) or type(raised).__name__
     look = status if service else f"See smoke-tests/{where}."
+    way: Way = "once" if getattr(raised.__cause__ if isinstance(raised, CannotTellError) else raised, "way", "") else ""
     if isinstance(raised, FindingError):
-        return Result(service, check, title, "failed", seconds, raised.seen, raised.do)
+        return Result(service, check, title, "failed", seconds, raised.seen, raised.do, way=way)
     if isinstance(raised, NotApplicableError):
         return Result(service, check, title, "skipped", seconds, told)
     if isinstance(raised, NeedsError):
         return Result(service, check, title, "skipped", seconds, told, "", raised.check)
     if isinstance(raised, CannotTellError):
-        return Result(service, check, title, "error", seconds, told, raised.do)
+        return Result(service, check, title, "error", seconds, told, raised.do, way=way)
     # An endpoint that refuses or breaks off is a finding.
     if isinstance(raised, EndpointError):
-        return Result(service, check, title, "failed", seconds, told, look)
+        return Result(service, check, title, "failed", seconds, told, look, way=way)
     if isinstance(raised, AssertionError | pytest.fail.Exception):
         return Result(service, check, title, "failed", seconds, told, f"See smoke-tests/{where}.")
     if isinstance(raised, NeuroscaleError):

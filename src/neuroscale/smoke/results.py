@@ -17,12 +17,14 @@ from neuroscale.report.junit import Case, Suite, Tag, junit_file
 
 
 class FindingError(AssertionError):
-    """The check found a fault. `seen`: the observation; `do`: what to do next."""
+    """The check found a fault. `seen`: the observation; `do`: what to do next. `way`: no answer was wrong, but the way
+    to the service failed (see `EndpointError.way`)."""
 
-    def __init__(self, seen: str, do: str) -> None:
+    def __init__(self, seen: str, do: str, *, way: bool = False) -> None:
         super().__init__(seen)
         self.seen = seen
         self.do = do
+        self.way = way
 
 
 class NotApplicableError(Exception):
@@ -46,16 +48,21 @@ class CannotTellError(Exception):
         self.do = do
 
 
-def require(holds: object, seen: str, do: str) -> None:
+def require(holds: object, seen: str, do: str, *, way: bool = False) -> None:
     """Raises FindingError if the condition does not hold."""
     if not holds:
-        raise FindingError(seen, do)
+        raise FindingError(seen, do, way=way)
 
 
 Version = Literal["", "new", "old", "either"]
 """Which version of a service answered a check: its newest generation, an earlier one, or one of both; "" if nothing
 was asked of the service, or its pods could not be told apart."""
 VERSIONS: tuple[Version, ...] = ("", "new", "old", "either")
+
+Way = Literal["", "once", "twice"]
+"""Whether a check failed only because the way to the service failed, so that no answer of the service was wrong: in
+one run (`once`), or also in a fresh run a minute later (`twice`)."""
+WAYS: tuple[Way, ...] = ("", "once", "twice")
 
 Outcome = Literal["passed", "failed", "error", "skipped"]
 OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "error", "skipped")
@@ -76,6 +83,7 @@ class Result:
     next: str = ""  # what to do
     needs: str = ""
     version: Version = ""
+    way: Way = ""
 
     @property
     def misleads(self) -> bool:
@@ -110,6 +118,12 @@ class Report:
         """Whether the run passed: its exit status is 0."""
         return self.status is ExitStatus.PASSED
 
+    @property
+    def doubtful(self) -> tuple[str, ...]:
+        """The services of which no check failed but by the way to them, and that in one run only."""
+        sure = {one.service for one in self.checks if one.outcome == "failed" and one.way != "once"}
+        return tuple(dict.fromkeys(one.service for one in self.checks if one.way == "once" and one.service not in sure))
+
     def count(self, outcome: Outcome) -> int:
         """How many checks ended with this outcome."""
         return sum(check.outcome == outcome for check in self.checks)
@@ -134,6 +148,30 @@ def settled(checks: list[Result], services: tuple[str, ...]) -> tuple[tuple[Resu
     return tuple(counted), tuple(problems)
 
 
+def confirmed(first: Report, second: Report, pause: float) -> Report:
+    """The report of a first run, with the checks of its doubtful services from a `second` run after `pause` seconds.
+
+    A check that failed by the way again has failed `twice`. What the second run cannot be trusted for counts as well.
+    """
+    anew = {(one.service, one.check): one for one in second.checks if one.service in first.doubtful}
+
+    def one_of_both(before: Result) -> Result:
+        after = anew.get((before.service, before.check))
+        if after is None:
+            return before
+        told = after.message
+        if before.outcome in ("failed", "error"):
+            told = f"{told or _WORDS[after.outcome]} (in a second run, {pause:.0f} s after: {before.message})"
+        return replace(after, message=told, way="twice" if after.way else "")
+
+    return replace(
+        first,
+        seconds=first.seconds + pause + second.seconds,
+        checks=tuple(map(one_of_both, first.checks)),
+        problems=tuple(dict.fromkeys((*first.problems, *second.problems))),
+    )
+
+
 def to_json(report: Report) -> str:
     """The report for programs: schema_version 1."""
     found: dict[str, Any] = {
@@ -156,9 +194,10 @@ def from_record(found: Mapping[str, Any]) -> Result:
     seconds, version = found.get("seconds"), found.get("version", "")
     if not all(isinstance(text, str) for text in texts.values()) or texts["outcome"] not in OUTCOMES:
         raise ValueError("a result lacks a field")
-    if not isinstance(seconds, int | float) or not texts["check"] or version not in VERSIONS:
+    way = found.get("way", "")
+    if not isinstance(seconds, int | float) or not texts["check"] or version not in VERSIONS or way not in WAYS:
         raise ValueError("a result lacks a field")
-    return Result(seconds=float(seconds), version=version, **texts)  # type: ignore[arg-type]
+    return Result(seconds=float(seconds), version=version, way=way, **texts)  # type: ignore[arg-type]
 
 
 _WORDS = {"passed": "passed", "failed": "FAILED", "error": "not looked at", "skipped": "not checked"}

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ from neuroscale.cluster.endpoint.routes import Routes, read_rules
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.printable import first_of
 from neuroscale.repo.layout import SMOKE_TESTS
-from neuroscale.smoke.results import Report, Result, from_record, settled
+from neuroscale.smoke.results import Report, Result, confirmed, from_record, settled
 
 VARIABLE = "NEUROSCALE_SMOKE"
 """The variable that names the file with the Spec. A file, so that no argument shows its content."""
@@ -48,6 +48,8 @@ class Spec:
     own_options: tuple[str, ...] | None = None
     kubectl_options: tuple[str, ...] | None = None
     fetch: str = "git fetch"  # the command that fetches what Argo CD reads
+    sources: tuple[str, ...] = ("origin",)  # the remotes, or addresses, that have what Argo CD reads
+    since: str = ""  # when the first run began, in UTC: no server may have ended after that
     patience: float = 60.0  # seconds that the first part of an answer may take
     journal: int = -1  # the file descriptor for the results
 
@@ -78,6 +80,7 @@ def read_spec() -> Spec:
             "services": tuple(record["services"]),
             **{name: found if found is None else tuple(found) for name, found in options.items()},
             "connect_to": tuple(record["connect_to"]),
+            "sources": tuple(record["sources"]),
         }
     )
 
@@ -90,18 +93,38 @@ Tell = Callable[[str, dict[str, Any]], None]
 """Called with the kind of each record (`started`, `result`) and its fields, as they come."""
 
 
-def run(spec: Spec, tell: Tell, *, within: float) -> Report:
-    """Run every check, for at most `within` seconds. The report says why the run cannot be trusted: a crash, no checks,
-    a check that did not end, too long a time. Raises UntrustedError if there are no smoke tests at all."""
+def run_and_confirm(
+    spec: Spec, tell: Tell, *, within: float, pause: float, variables: Mapping[str, str] | None = None
+) -> Report:
+    """As `run`; services to which only the way failed are tested anew after `pause` seconds, if the time allows it. The
+    second run is red as well where the server ended during the first."""
+    began = time.monotonic()
+    first = run(spec, tell, within=within, variables=variables)
+    left = within - (time.monotonic() - began) - pause
+    if not first.doubtful or first.problems or left <= 0:
+        return first
+    time.sleep(pause)
+    second = run(replace(spec, services=first.doubtful, since=first.started), tell, within=left, variables=variables)
+    return confirmed(first, second, pause)
+
+
+def run(spec: Spec, tell: Tell, *, within: float, variables: Mapping[str, str] | None = None) -> Report:
+    """Run every check, for at most `within` seconds. `variables`: those that let git log in, which no file may hold.
+
+    The report says why the run cannot be trusted: a crash, no checks, a check that did not end, too long a time. Raises
+    UntrustedError if there are no smoke tests at all.
+    """
     journal = _Journal(tell)
     began, started = time.monotonic(), datetime.now(UTC)
-    log, code = _pytest(spec, journal, within)
+    told = started.isoformat(timespec="seconds").replace("+00:00", "Z")
+    spec = spec if spec.since else replace(spec, since=told)
+    log, code = _pytest(spec, journal, within, variables=variables)
     checks, problems = settled(journal.results, spec.services)
     problems = (*journal.told(code, log), *problems)
     return Report(
         environment=spec.environment,
         revision=spec.revision,
-        started=started.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        started=told,
         seconds=time.monotonic() - began,
         checks=checks,
         problems=problems,
@@ -167,7 +190,9 @@ class _Journal:
         return tuple(dict.fromkeys(problems))
 
 
-def _pytest(spec: Spec, journal: _Journal, within: float, *options: str) -> tuple[str, int]:
+def _pytest(
+    spec: Spec, journal: _Journal, within: float, *options: str, variables: Mapping[str, str] | None = None
+) -> tuple[str, int]:
     """The end of pytest's output, and its exit code."""
     folder = Path(spec.repository) / SMOKE_TESTS
     if not any(folder.glob("test_*.py")):
@@ -184,7 +209,7 @@ def _pytest(spec: Spec, journal: _Journal, within: float, *options: str) -> tupl
                 process = subprocess.Popen(
                     _command(folder, scratch, *options),
                     cwd=scratch,
-                    env=_environment(scratch),
+                    env=_environment(scratch) | dict(variables or {}),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from neuroscale.core.units import GIB
 from neuroscale.models.hf_overrides import of_context
+from neuroscale.vllm.backend_rules import VARIABLE
 
 _Asks = Callable[[Any], bool]
 
@@ -22,12 +23,13 @@ class Unplanned:
     dest: str  # vLLM's name of the argument or environment variable
     what: str  # the part, in words
     of_cache: bool = False  # without it, nobody knows whether weights that fit leave room for the cache
+    verb: str = "count"
 
     @property
     def clause(self) -> str:
         """A clause to write after a colon."""
         named = self.dest if self.dest.isupper() else f"--{self.dest.replace('_', '-')}"
-        return f"planning with {named} does not count {self.what}"
+        return f"planning with {named} does not {self.verb} {self.what}"
 
     @property
     def sentence(self) -> str:
@@ -55,7 +57,6 @@ _ARGUMENTS: tuple[tuple[str, _Asks, str], ...] = (
     ("compilation_config", lambda config: (config or {"mode": 3}) != {"mode": 3}, _GRAPHS),
     ("optimization_level", lambda level: str(level) not in ("2", "None"), _GRAPHS),
     ("cudagraph_capture_sizes", bool, _GRAPHS),
-    ("max_cudagraph_capture_size", lambda size: size is not None, _GRAPHS),
     ("performance_mode", lambda mode: mode == "interactivity", "the CUDA graphs that it adds"),
     ("enable_eplb", bool, "copies of experts, and the buffers through which experts move"),
     ("enable_dbo", bool, "the buffers of its second batch"),
@@ -164,6 +165,12 @@ class EngineArguments:
     graphs_estimated: bool | None = None
     """VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS: whether vLLM subtracts CUDA graphs before it sizes the cache."""
     second_runner: bool | None = None  # VLLM_USE_V2_MODEL_RUNNER
+    # The backends of the kernels that the command names, in vLLM's spelling ("": it leaves the choice to vLLM).
+    attention_backend: str = ""
+    attention_variable: str = ""  # VLLM_ATTENTION_BACKEND, which some releases read
+    experts_backend: str = ""
+    linear_backend: str = ""
+    attention_settings: tuple[str, ...] = ()  # other keys of `--attention-config`
     unplanned: tuple[Unplanned, ...] = ()
     """The other arguments about memory in the command, which planning does not count."""
 
@@ -215,8 +222,27 @@ def engine_arguments(values: Mapping[str, Any]) -> EngineArguments:
         "largest_graph": _largest_graph(values),
         "hf_overrides": values["hf_overrides"] if of_context(values.get("hf_overrides")) else None,
         "unplanned": unplanned(values),
+        **_backends(values),
     }
     return EngineArguments(**{**same, **computed})
+
+
+def _backends(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The backends that a command names, by an argument of their own or in a configuration."""
+    attention, kernels = (
+        said if isinstance(said := values.get(dest), Mapping) else {} for dest in ("attention_config", "kernel_config")
+    )
+
+    def named(dest: str, config: Mapping[str, Any], key: str) -> str:
+        name = str(values.get(dest) or config.get(key) or "").replace("-", "_")
+        return "" if name.lower() == "auto" else name
+
+    return {
+        "attention_backend": named("attention_backend", attention, "backend").upper(),
+        "experts_backend": named("moe_backend", kernels, "moe_backend").lower(),
+        "linear_backend": named("linear_backend", kernels, "linear_backend").lower(),
+        "attention_settings": tuple(key for key, value in attention.items() if key != "backend" and value is not None),
+    }
 
 
 def _largest_graph(values: Mapping[str, Any]) -> int | None:
@@ -322,5 +348,6 @@ def with_variables(arguments: EngineArguments, environment: Mapping[str, str], f
         kv_cache_memory_bytes=space * GIB if space and space > 0 else arguments.kv_cache_memory_bytes,
         graphs_estimated=switches.get(ESTIMATE_GRAPHS),
         second_runner=switches.get(SECOND_RUNNER),
+        attention_variable=environment.get(VARIABLE, "").strip().upper(),
         unplanned=(*arguments.unplanned, *parts),
     )

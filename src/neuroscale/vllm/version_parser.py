@@ -17,6 +17,7 @@ from neuroscale.vllm.known_arguments import Argument, allowed, load
 
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_MOST_DIGITS = 300
 _SHORT = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
 _SHORT_IN_JSON = re.compile(r"\b\d+(?:\.\d+)?[kKmMgGtT]\b")
 _QUOTED = re.compile(r'("(?:[^"\\]|\\.)*")')
@@ -43,6 +44,8 @@ def whole(text: str) -> int:
     if short is None:
         return _int(text)
     number, suffix = short.groups()
+    if len(number) > _MOST_DIGITS:
+        raise ValueError(f"{text!r} has too many digits")
     if suffix in _DECIMAL:
         return int(float(number) * _DECIMAL[suffix])
     if "." in number:
@@ -67,7 +70,7 @@ def _float(text: str) -> float:
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{text!r} is not JSON: {error}") from None
 
 

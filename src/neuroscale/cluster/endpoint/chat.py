@@ -21,6 +21,7 @@ from neuroscale.cluster.endpoint.connection import (
     refused,
     server_words,
     unreachable,
+    way_that_failed,
 )
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.core.printable import counted, one_line
@@ -67,7 +68,8 @@ class Completion:
     first part with text or a tool call (None: not streamed, or none came). `seconds`: until the end of the answer.
     `tokens_per_second`: of decoding, tokens after the first part by the time they took (None: not streamed, or all
     came in one part). `finish_reason`: `stop`, `length`, ... `reasoning`: the model's reasoning before its answer.
-    `tool_calls`: the names of the functions that the answer calls; such an answer may have no text.
+    `tool_calls`: the names of the functions that the answer calls; such an answer may have no text. `parts`: the events
+    of a stream that had text.
     """
 
     text: str
@@ -79,6 +81,7 @@ class Completion:
     tokens_per_second: float | None = None
     reasoning: str = ""
     tool_calls: tuple[str, ...] = ()
+    parts: int = 0
 
 
 @dataclass(frozen=True)
@@ -134,18 +137,22 @@ def models(endpoint: Endpoint) -> tuple[Model, ...]:
 
 def get_json(endpoint: Endpoint, path: str) -> Any:
     """The JSON value that a path answers to GET, with the endpoint's key. Raises EndpointError."""
-    return _json(endpoint, "GET", path, None, 30.0)
+    return endpoint.asking(lambda: _json(endpoint, "GET", path, None, 30.0)[0])
 
 
 def post_json(endpoint: Endpoint, path: str, body: Mapping[str, Any], *, seconds: float = 30.0) -> Any:
     """The JSON value that a path answers to POST, such as `/tokenize`. Raises EndpointError."""
-    return _json(endpoint, "POST", path, body, seconds)
+    return endpoint.asking(lambda: _json(endpoint, "POST", path, body, seconds)[0])
 
 
 # ------------------------------------------------------------ one request
 
 
-def _json(endpoint: Endpoint, method: str, path: str, body: Mapping[str, Any] | None, seconds: float) -> Any:
+def _json(
+    endpoint: Endpoint, method: str, path: str, body: Mapping[str, Any] | None, seconds: float
+) -> tuple[Any, float]:
+    """The answer, and the seconds until its end."""
+    began = time.monotonic()
     try:
         with endpoint.http.stream(
             method, path, json=body, headers=endpoint.headers(), timeout=httpx.Timeout(seconds, connect=10.0)
@@ -156,8 +163,9 @@ def _json(endpoint: Endpoint, method: str, path: str, body: Mapping[str, Any] | 
             response.read()
     except httpx.HTTPError as error:
         raise unreachable(endpoint, path, error) from error
+    took = time.monotonic() - began
     try:
-        return response.json()
+        return response.json(), took
     except ValueError as error:
         shown = one_line(response.text, 200)
         raise EndpointError(f"{endpoint.url}{path} answers something else than JSON: {shown}", 200, shown) from error
@@ -170,9 +178,14 @@ def _ask(
     wanted = {"max_tokens": options.max_tokens, "temperature": options.temperature, "seed": options.seed}
     body |= {name: value for name, value in wanted.items() if value is not None}
     if not stream:
-        began = time.monotonic()
-        return _whole(endpoint, path, _json(endpoint, "POST", path, body, options.seconds), time.monotonic() - began)
+        return _whole(endpoint, path, *endpoint.asking(lambda: _json(endpoint, "POST", path, body, options.seconds)))
     body |= {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+    return endpoint.asking(lambda: _streamed(endpoint, path, body, options, on_part))
+
+
+def _streamed(
+    endpoint: Endpoint, path: str, body: Mapping[str, Any], options: Options, on_part: OnPart | None
+) -> Completion:
     reading = _Reading(endpoint, path, on_part)
     timeout = httpx.Timeout(min(options.silence, options.seconds), connect=10.0)
     headers = {**endpoint.headers(), "Accept": "text/event-stream", "Cache-Control": "no-store"}
@@ -189,7 +202,7 @@ def _ask(
     except httpx.HTTPError as error:
         if reading.began is None:
             raise unreachable(endpoint, path, error) from error
-        raise reading.broken(f"broke off ({_why(error)})") from error
+        raise reading.broken(f"broke off ({_why(error)})", way=way_that_failed(error)) from error
     return reading.answer()
 
 
@@ -230,6 +243,7 @@ class _Reading:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._tools: list[str] = []
+        self._parts = 0
         self._finish = ""
         self._done = False
         self._prompt: int | None = None
@@ -280,11 +294,12 @@ class _Reading:
             self._last = (seconds, tokens or 0)
         for words, kept, reasoning in ((thought, self._reasoning, True), (text, self._text, False)):
             if words:
+                self._parts += 1
                 kept.append(words)
                 if self._on_part is not None:
                     self._on_part(Part(words, seconds, tokens, reasoning))
 
-    def broken(self, what: str, said: str = "") -> EndpointError:
+    def broken(self, what: str, said: str = "", way: str = "") -> EndpointError:
         """The error of a stream that broke off, with the tokens that had arrived."""
         arrived = "".join(self._text) or "".join(self._reasoning)
         amount = counted(self._completion, "token") if self._completion else counted(len(arrived), "character")
@@ -292,7 +307,7 @@ class _Reading:
         words = f": {said.rstrip('.')}" if said else ""
         look = f"The answer is incomplete. Read the server's log: {self._endpoint.look}."
         told = f"{self._place} {what} {came}{words}. {look}"
-        return EndpointError(told, 200, said, arrived)
+        return EndpointError(told, 200, said, arrived, way)
 
     def answer(self) -> Completion:
         """The whole answer. Raises EndpointError if the stream ended too early, or lacks its token counts."""
@@ -318,6 +333,7 @@ class _Reading:
             tokens_per_second=rate,
             reasoning="".join(self._reasoning),
             tool_calls=tuple(self._tools),
+            parts=self._parts,
         )
 
 

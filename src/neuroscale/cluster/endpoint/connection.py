@@ -6,9 +6,9 @@ import json
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import httpx
@@ -24,6 +24,24 @@ from neuroscale.core.validation import is_loopback
 from neuroscale.manifests.objects import SERVICE
 
 How = Literal["port-forward", "url"]
+_Answer = TypeVar("_Answer")
+
+_NO_POD = (502, 503, 504)
+"""The statuses of a gateway that could not ask a pod."""
+_WAYS: tuple[tuple[type[BaseException], str], ...] = (
+    (ssl.SSLCertVerificationError, ""),
+    (socket.gaierror, "dns"),
+    (ConnectionRefusedError, "refused"),
+    (httpx.TimeoutException, "timeout"),
+    (TimeoutError, "timeout"),
+    (ssl.SSLError, "tls"),
+    (httpx.LocalProtocolError, ""),
+    (httpx.UnsupportedProtocol, ""),
+)
+"""How the way failed by the error that shows it, the first that fits."""
+_CUT = ("peer closed", "Server disconnected")
+"""How the messages of h11 and httpcore begin for a connection that ended too early. Any other protocol error is a wrong
+answer."""
 
 _OTHER_NAMES = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL
 
@@ -33,13 +51,25 @@ _LARGEST_ANSWER = 64 * MIB
 """Bytes. A token takes some 300 of them in a stream."""
 
 
+class Asking(Protocol):
+    """Sends a request, and decides whether it is sent again after an EndpointError."""
+
+    def __call__(self, ask: Callable[[], _Answer]) -> _Answer: ...
+
+
+def once(ask: Callable[[], _Answer]) -> _Answer:
+    """Send it once."""
+    return ask()
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """A served model, for as long as `open_endpoint` holds it open.
 
     `url`: without a slash at its end. `model`: the name by which the server knows the model. `http`: has `url` as its
     base and sends no key by itself: `headers()` holds it. `how`: by a port-forward through the API server to `pod`, or
-    by an address. `lines`: the beginnings of commands for its cluster. `routes`: the ways to hosts.
+    by an address. `lines`: the beginnings of commands for its cluster. `routes`: the ways to hosts. `asking` sends each
+    request.
     To ask with another key, or without one: `dataclasses.replace(endpoint, key=...)`.
     """
 
@@ -53,10 +83,15 @@ class Endpoint:
     pod: str = ""
     lines: CommandLines = ANY_CLUSTER
     routes: Routes = DIRECT
+    asking: Asking = once
 
     def headers(self) -> dict[str, str]:
         """The header that sends the key; empty without a key."""
         return {} if self.key is None else {"Authorization": f"Bearer {self.key.secret}"}
+
+    def way_of(self, status: int) -> str:
+        """The way that failed, where a gateway could not ask a pod; "" for a status of the service itself."""
+        return str(status) if self.how == "url" and status in _NO_POD else ""
 
     @property
     def look(self) -> str:
@@ -151,7 +186,7 @@ def refused(endpoint: Endpoint, response: httpx.Response) -> EndpointError:
     said = redact(said, endpoint.key)
     place = response.url.copy_with(query=None)
     told = f"{place} answers {status}: {said or 'without a message'}".removesuffix(".")
-    return EndpointError(f"{told}. {_next(endpoint, status, said)}", status, said)
+    return EndpointError(f"{told}. {_next(endpoint, status, said)}", status, said, way=endpoint.way_of(status))
 
 
 def _next(endpoint: Endpoint, status: int, said: str) -> str:
@@ -194,7 +229,19 @@ def unreachable(endpoint: Endpoint, path: str, error: httpx.HTTPError) -> Unreac
         told, do = found
     else:
         told = f"{place} does not answer: {one_line(str(error), 200).rstrip('.') or type(error).__name__}"
-    return UnreachedError(redact(told, endpoint.key), do)
+    return UnreachedError(redact(told, endpoint.key), do, way_that_failed(error))
+
+
+def way_that_failed(error: BaseException) -> str:
+    """How the way to a service failed (see `EndpointError.way`); "" if an answer came, or a certificate that nobody
+    trusts."""
+    found = list(causes(error))
+    for kind, way in _WAYS:
+        if any(isinstance(cause, kind) for cause in found):
+            return way
+    if isinstance(error, httpx.RemoteProtocolError) and not str(error).startswith(_CUT):
+        return ""
+    return "cut" if isinstance(error, httpx.TransportError | OSError) else ""
 
 
 def _no_connection(url: SplitResult, error: BaseException) -> tuple[str, str] | None:

@@ -10,12 +10,17 @@ class EndpointError(NeuroscaleError):
 
     `status`: HTTP's (None: there was no answer). `said`: the server's own message on one line, at most 500 characters.
     `arrived`: the text that had arrived until then.
+    `way`: how the way to the service failed: `refused`, `cut`, `timeout`, `dns`, `tls`, `forward`, or the status of a
+    gateway that could not ask a pod, as `502`; "" if the service itself answered, or has no pod.
     """
 
     exit_status = ExitStatus.FINDINGS
 
-    def __init__(self, message: str, status: int | None = None, said: str = "", arrived: str = "") -> None:
+    def __init__(
+        self, message: str, status: int | None = None, said: str = "", arrived: str = "", way: str = ""
+    ) -> None:
         super().__init__(message)
+        self.way = way
         self.status = status
         self.said = said
         self.arrived = arrived
@@ -24,7 +29,7 @@ class EndpointError(NeuroscaleError):
 class UnreachedError(EndpointError):
     """No answer came. `told`: why; `do`: what to do."""
 
-    def __init__(self, told: str, do: str) -> None:
-        super().__init__(f"{told}. {do}")
+    def __init__(self, told: str, do: str, way: str = "") -> None:
+        super().__init__(f"{told}. {do}", way=way)
         self.told = told
         self.do = do

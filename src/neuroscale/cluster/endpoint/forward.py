@@ -98,7 +98,8 @@ class _Forward:
             raise EndpointError(
                 f"The port-forward to the pod {self._what} does not begin: {said}. Check your right to forward "
                 f"ports there: "
-                f"{self._lines.kubectl} auth can-i create pods/portforward -n {self._what.partition('/')[0]}"
+                f"{self._lines.kubectl} auth can-i create pods/portforward -n {self._what.partition('/')[0]}",
+                way="forward",
             )
         return self._port
 

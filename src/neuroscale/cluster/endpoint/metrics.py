@@ -194,6 +194,10 @@ def _histogram(name: str, samples: _Samples) -> Histogram | None:
 
 def read(endpoint: Endpoint, *, seconds: float = 10.0) -> Snapshot:
     """Look at the endpoint's `/metrics` now. Raises EndpointError."""
+    return endpoint.asking(lambda: _read(endpoint, seconds))
+
+
+def _read(endpoint: Endpoint, seconds: float) -> Snapshot:
     try:
         with endpoint.http.stream("GET", "/metrics", headers=endpoint.headers(), timeout=seconds) as response:
             bounded(response, time.monotonic() + seconds)

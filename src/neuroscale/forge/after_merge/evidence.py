@@ -31,6 +31,11 @@ test its environment."""
 _SETTLED = ("ready", "failed")
 
 
+_ONLY_THE_WAY = (
+    "Only the way to it failed, and no second run a minute later confirmed that: it is neither passed nor reverted."
+)
+
+
 @dataclass(frozen=True)
 class ServiceEvidence:
     """One service: the outcome of its tests, and the reason if `checks` does not hold it.
@@ -165,6 +170,8 @@ def _judged(report: Report, environment: str, name: str, status: _Status | None,
         outcome, why = "untrusted", "Its status in the cluster is unknown."
     elif "failed" in outcomes and status is not None and status.verdict not in _SETTLED:
         outcome, why = "waiting", f"Its deployment is not finished ({status.verdict}): {status.reason}"
+    elif "failed" in outcomes and name in report.doubtful:
+        outcome, why = "untrusted", _ONLY_THE_WAY
     elif "failed" in outcomes:
         outcome, why = "failed", status.reason if status is not None and status.verdict == "failed" else ""
     elif "error" in outcomes or "passed" not in outcomes:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.catalog.budgets import check_budgets, load_budgets
+from neuroscale.catalog.loading import MEASUREMENTS
 from neuroscale.catalog.new_entry import entry_path
 from neuroscale.catalog.settings import check_settings
 from neuroscale.core.errors import InputError, UntrustedError
@@ -14,7 +17,7 @@ from neuroscale.gate.merged_change import touches_rendering
 from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.accelerators import doubles
-from neuroscale.planning.measured import remarks_on
+from neuroscale.planning.measured import faults_of, remarks_on
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder.form import check_form
 from neuroscale.rendering.scaffolder.template import load_template
@@ -39,7 +42,7 @@ class CatalogCheck(GateCheck):
         findings, self.value = load_platform(run.after)
         if self.value is not None:
             changed = None if run.change is None else frozenset(run.change.paths)
-            findings += measurement_notices(self.value.catalog, run.after.snapshot, changed)
+            findings += measurement_findings(self.value.catalog, run.after.snapshot, changed, run.today)
         return Evaluation(tuple(findings), 3, 3, "parts", 1, _tripwire())
 
 
@@ -71,21 +74,26 @@ def load_platform(files: PlatformSources) -> tuple[list[Finding], PlanningInputs
     return problem_findings(GATE, "disagreement", problems), platform
 
 
-def measurement_notices(catalog: Catalog, snapshot: Snapshot, changed: frozenset[str] | None) -> list[Finding]:
-    """What a reviewer of the measurements in the `changed` files (None: in all) must know: which ones are doubted, and
-    which ones nothing can be compared with."""
-    notices = []
+def measurement_findings(
+    catalog: Catalog, snapshot: Snapshot, changed: frozenset[str] | None, today: date
+) -> list[Finding]:
+    """What is wrong with the measurements in the `changed` files (None: in all): which ones cannot be, and as notices
+    which ones are doubted, and which ones nothing can be compared with."""
+    findings = []
     for model in catalog.models.values():
         path = entry_path(model.name)
         if not model.measurements or (changed is not None and path not in changed):
             continue
-        document = read_mapping(decode(snapshot.read(path) or b"", path), path)
-        for place, sentence in remarks_on(model, catalog.accelerators):
-            line = document.line("measurements", place)
-            notices.append(
-                file_finding(GATE, "doubted-measurement", path, sentence, _DOUBTED, line, severity=Severity.NOTICE)
-            )
-    return notices
+        document, known = read_mapping(decode(snapshot.read(path) or b"", path), path), catalog.accelerators
+        doubts = [("doubted", place, told, Severity.NOTICE) for place, told in remarks_on(model, known)]
+        faults = [
+            ("impossible", place, f"{MEASUREMENTS}[{place}].{field}: {told}", Severity.ERROR)
+            for place, field, told in faults_of(model, known, today)
+        ]
+        for what, place, told, severity in (*faults, *doubts):
+            line = document.line(MEASUREMENTS, place)
+            findings.append(file_finding(GATE, f"{what}-measurement", path, told, _DOUBTED, line, severity=severity))
+    return findings
 
 
 def _tripwire() -> int:

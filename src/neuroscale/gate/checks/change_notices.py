@@ -48,6 +48,7 @@ FIXES: Mapping[Notice, str] = {
     Notice.WEAKER_POLICY: "Merge it only if the policy is meant to refuse less.",
     Notice.REMOVED_ENVIRONMENT: "Merge it only if nobody depends on the environment any more.",
     Notice.WEAKER_RULE: "Merge it only if the rule is meant to refuse less from now on.",
+    Notice.OWN_FACTS: "Merge the facts first, in a change of their own, where somebody judges them. Then they decide.",
     Notice.WIDER_ACCESS: "Check who gets which rights, and who agreed to that.",
     Notice.CHANGED_SOURCE: "Compare both sources letter by letter, and ask why it moves.",
     Notice.NOT_COMPARED: "Read the whole difference: the gate shows none of its values.",

@@ -1,8 +1,9 @@
 """The cost check: computes how a change alters the bill, and judges that by the rules of the settings.
 
 Rules, budgets and exceptions are the base's. Where a change brings prices and services together, the dearer price of
-both sides decides, and the base's price for what it replaces: no change can make its own services cheap, or others
-dear. Without a rule, the cost stands in the verdict and refuses nothing.
+both sides decides, and the base's price for what it replaces. Where it brings facts and services together, the dearer
+plan decides, with these facts or without. So no change can make its own services cheap, or others dear. Without a rule,
+the cost stands in the verdict and refuses nothing.
 
 Holds known-bad changes of the bill for each rule on cost: every run of the cost check must refuse them.
 """
@@ -26,6 +27,7 @@ from neuroscale.costs.difference import NAME, OWN
 from neuroscale.costs.pricing import Prices
 from neuroscale.gate.check import GateCheck, LeftOut, Run
 from neuroscale.gate.checks.catalog import GATE as CATALOG_CHECK
+from neuroscale.gate.checks.planned_without import Without, planned_without
 from neuroscale.gate.checks.priced_change import PLATFORM_SOURCES, cost_of_change, deciding_prices, prices_of
 from neuroscale.gate.checks.repository_costs import RepositoryCosts
 from neuroscale.gate.evaluation import Evaluation, file_finding
@@ -44,6 +46,7 @@ class CostTripwire:
     rules: CostRules
     totals: Mapping[str, CenterTotal] = field(default_factory=dict)
     budgets: Budgets = field(default_factory=lambda: Budgets({}, {}, {}))
+    new_centers: Mapping[str, Decimal] = field(default_factory=dict)
 
 
 def cost_tripwires(today: date) -> tuple[CostTripwire, ...]:
@@ -64,6 +67,7 @@ def cost_tripwires(today: date) -> tuple[CostTripwire, ...]:
             {_NAME: CenterTotal(Decimal(0), Decimal(100))},
             Budgets({_NAME: budget}, {}, {_NAME: _NAME}),
         ),
+        CostTripwire("over-budget", _change(), CostRules(over_budget="block"), new_centers={_NAME: Decimal(1)}),
         CostTripwire("without-price", _change(unpriced=item), CostRules(without_price="block")),
         CostTripwire("stale-price", _change(prices=old), CostRules(stale_price="block")),
         CostTripwire("stale-price", _change(prices=ahead), CostRules(stale_price="block")),
@@ -126,6 +130,7 @@ class CostCheck(GateCheck):
         self._new_prices: tuple[str, ...] = ()
         self._unknown = ""
         self._without_budget: list[str] = []
+        self._without: tuple[Without, ...] = ()
         self._judges = False
 
     def left_out(self, run: Run) -> LeftOut | None:
@@ -146,8 +151,9 @@ class CostCheck(GateCheck):
         with suppress(InputError):  # no settings can be read: the other checks say so
             self._rules = run.deciding_settings.costs
         levels = set(self._rules.levels.values())
+        self._without = tuple(planned_without(run))
         try:
-            costs = cost_of_change(change, run.judge, run.after, run.manifests, run.plans, run.today)
+            costs = cost_of_change(change, run.judge, run.after, run.manifests, run.plans, run.today, self._without)
             if costs is not None:
                 self.value, self._judged, self._new_prices = costs.shown, costs.judged, costs.new_prices
         except Exception as error:
@@ -159,7 +165,9 @@ class CostCheck(GateCheck):
             return LeftOut("" if levels == {"off"} else "the change's catalog or settings have findings")
         if self._unknown:
             # Where a rule could refuse, a cost that nobody knows must not pass: `evaluate` says so.
-            return None if "block" in levels else LeftOut()
+            return None if "block" in levels or self._without else LeftOut()
+        if self._without:
+            return None
         if levels == {"off"} or (self.value is None and not change.touches(CATALOG, SETTINGS)):
             return LeftOut()
         return None
@@ -180,6 +188,7 @@ class CostCheck(GateCheck):
         prices = deciding_prices(run.judge, run.after)
         touched = _amounts(self._judged) if self._judged else {}
         totals: Mapping[str, CenterTotal] = {}
+        raised: dict[str, Decimal] = {}
         if self._rules.over_budget != "off":
             totals = (
                 _totals(run, self._judged, touched, budgets, prices)
@@ -187,6 +196,13 @@ class CostCheck(GateCheck):
                 else _totals_at_new_prices(run, budgets)
             )
             self._without_budget = sorted(set(touched) - {OWN, *budgets.budgets})
+            with suppress(InputError):  # then another check says what cannot be read
+                before, after = (
+                    {team.cost_center for team in side.catalog().teams.values()} for side in (run.judge, run.after)
+                )
+                new = after - before
+                raised = {center: touched[center][1] - touched[center][0] for center in new & {*self._without_budget}}
+            self._without_budget = [center for center in self._without_budget if center not in raised]
         if self.value:
             self.value = self.value.model_copy(update={"budgets": tuple(_uses(totals, budgets))})
         judged = self._judged
@@ -195,8 +211,9 @@ class CostCheck(GateCheck):
             past = [item for item in judged.unpriced if item.side == "before" and item not in self.value.unpriced]
             judged = judged.model_copy(update={"unpriced": (*self.value.unpriced, *past)})
         longest = run.longest_days
-        rules = judge_costs(judged, totals, self._rules, budgets, run.today, longest, prices.free)
+        rules = judge_costs(judged, totals, self._rules, budgets, run.today, longest, prices.free, raised)
         findings = [_finding(finding) for finding in (*rules, *self._of_both_sides())]
+        findings += [one.finding(GATE) for one in self._without]
         services = len(self.value.services) if self.value else 0
         compared = f"compared with the budget of {', '.join(totals)}" if totals else ""
         return Evaluation(tuple(findings), services, services, "services", caught, caught, compared)
@@ -207,7 +224,7 @@ class CostCheck(GateCheck):
         if shown is None or judged is None:
             return
         where = f"{CATALOG}/prices"
-        if judged.total.new != shown.total.new:
+        if shown.prices_altered and judged.total.new != shown.total.new:
             message = (
                 f"change together with services, so the dearer price of both sides decides: by it, the services of the "
                 f"change cost {judged.total.new.max:,.2f} USD a month with the most replicas, and "
@@ -304,7 +321,8 @@ def _caught(today: date) -> int:
     """How many rules refuse their known-bad change. Raises UntrustedError where one does not."""
     traps = cost_tripwires(today)
     for trap in traps:
-        findings = judge_costs(trap.cost, trap.totals, trap.rules, trap.budgets, today, LONGEST_DAYS)
+        rules, new = trap.rules, trap.new_centers
+        findings = judge_costs(trap.cost, trap.totals, rules, trap.budgets, today, LONGEST_DAYS, new_centers=new)
         if [(finding.rule, finding.level) for finding in findings] != [(trap.rule, "block")]:
             raise UntrustedError(f"the cost check did not refuse its tripwire for the rule {trap.rule!r}.")
     return len(traps)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 from neuroscale.catalog.settings import Environment, Settings, check_settings
 from neuroscale.core.errors import InputError
 from neuroscale.costs.bill import CostChange
-from neuroscale.costs.difference import NAME, Service, Side, compare, platform_side
+from neuroscale.costs.difference import NAME, Service, Side, compare, platform_side, price_side
 from neuroscale.costs.pricing import Prices
+from neuroscale.gate.checks.planned_without import Without
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.manifests.objects import MANIFEST_SUFFIXES, Manifest, read_manifests
@@ -33,7 +35,9 @@ class CostOfChange:
     """What a change costs, as reports show it and as the rules judge it."""
 
     shown: CostChange  # at the prices of the merge result
-    judged: CostChange  # before the change at the base's prices, after it at the dearer price of both sides
+    # Before the change at the base's prices; after it at the dearer price of both sides, and by the dearer plan with
+    # the change's own facts or without.
+    judged: CostChange
     new_prices: tuple[str, ...] = ()  # ENVIRONMENT/NAME of the services that only the merge result gives a price
 
 
@@ -44,11 +48,13 @@ def cost_of_change(
     manifests: Sequence[Manifest],
     plans: Mapping[str, Plan],
     today: date,
+    without: Sequence[Without] = (),
 ) -> CostOfChange | None:
     """The cost of the change; None if it alters nothing that costs anything: services, and the platform's programs.
 
     `base` and `after` are the platform's files on both sides. `manifests` and `plans` (by service folder) are those of
-    the merge result, which other checks have read already. Raises InputError if the prices cannot be read.
+    the merge result, which other checks have read already. `without`: services whose plan without the change's own
+    facts is judged where it is the dearer one. Raises InputError if the prices cannot be read.
     """
     folders = _folders(change.paths)
     of_platform = change.touches(*PLATFORM_SOURCES, SETTINGS)
@@ -67,14 +73,27 @@ def cost_of_change(
         known += _platform(change, base, after)
     shown = _without_the_usual(compare(known, prices, before, today))
     deciding = _deciding(prices, before)
-    if before is None or deciding is prices:
+    others = {(one.path.environment, one.path.service): one.objects for one in without if one.objects}
+    dearer = [_dearer(service, others.get((service.environment, service.name), ()), deciding) for service in known]
+    if before is None or (deciding is prices and dearer == known):
         return None if shown is None else CostOfChange(shown, shown)
-    judged = _without_the_usual(compare(known, deciding, before, today))
+    judged = _without_the_usual(compare(dearer, deciding, before, today))
     if judged is None:  # then nothing differs by the prices of either side
         return None
     at_base = compare(known, deciding.base or before, before, today)
     unpriced = (_unpriced_after(cost) if cost else set() for cost in (at_base, judged))
     return CostOfChange(shown or judged, judged, tuple(sorted(set.difference(*unpriced))))
+
+
+def _dearer(service: Service, objects: Sequence[Mapping[str, Any]], prices: Prices) -> Service:
+    """The service with other objects after the change, if there are some and they cost more."""
+
+    def usd(one: Service) -> Decimal:
+        workloads, _ = price_side(one.after, one.environment, prices)
+        return sum((workload.monthly.max for workload in workloads), Decimal(0))
+
+    other = replace(service, after=replace(service.after, objects=tuple(objects)))
+    return other if objects and usd(other) > usd(service) else service
 
 
 def _unpriced_after(cost: CostChange) -> set[str]:

@@ -43,7 +43,7 @@ from neuroscale.gate.fit.volumes import (
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.pod_resources import memory_limit
 from neuroscale.manifests.serving_runtimes import SERVING
-from neuroscale.planning.fit import Fit, uncounted
+from neuroscale.planning.fit import Fit
 from neuroscale.planning.fit.messages import more_room
 from neuroscale.vllm.accelerator_rules import Fault, pod_ranks, reaches_all_pods
 from neuroscale.vllm.arguments import Parsed, ProblemKind, parse_arguments
@@ -266,7 +266,7 @@ class _Judgement:
         arguments = self._arguments(place)
         result = model.fit_on(place.device, arguments, self.parsed.asked or self.parsed.version)
         self.fitted = not result.unjudged
-        missing = uncounted(model.facts, arguments)
+        missing = result.uncounted
         size = self._place_of("max_model_len", "gpu_memory_utilization", "model")
         if result.unjudged:
             if not any(part.of_cache for part in missing):  # which a notice of its own says
@@ -290,6 +290,8 @@ class _Judgement:
         for part in missing:
             message = f"whether it fits cannot be judged in full: {part.clause}"
             fix = "Leave room for it, such as by a lower --gpu-memory-utilization, and measure a start."
+            if part.verb == "judge":
+                fix = "Leave the choice to vLLM, or measure a start."
             self._not_judged(ENV if part.dest.isupper() else self._place_of(part.dest), message, fix)
         if place.device.family != "cpu" and (over := beyond_limit(self.parsed, model.facts, self.server.spec)):
             dest, message = over

@@ -28,7 +28,7 @@ from neuroscale.local.node import shim
 from neuroscale.local.node.launch import Launch, scratch, volume
 from neuroscale.local.node.probes import Kind, Probe, Results
 from neuroscale.local.node.waiting import BackOff
-from neuroscale.local.process import INSTANCE_VARIABLE, PODS, PROCESS_VARIABLE, belonging
+from neuroscale.local.process import INSTANCE_VARIABLE, PODS, PROCESS_VARIABLE, belonging, removes_semaphores
 from neuroscale.local.state import PASSABLE, read_json
 from neuroscale.local.users import User
 
@@ -293,7 +293,7 @@ class Container:
 
     def _kill_rest(self) -> None:
         for one in belonging(self._keeper.instance, PODS):
-            if _mark(one, _CONTAINER_VARIABLE) == self._mark:
+            if _mark(one, _CONTAINER_VARIABLE) == self._mark and not removes_semaphores(one):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     one.kill()
 

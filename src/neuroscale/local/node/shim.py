@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 _PARENT_DEATH_SIGNAL, _SUBREAPER = 1, 36  # of prctl
+_TRACKER = b"multiprocessing.resource_tracker"  # in the command line of Python's own program
 _LOOK_EVERY = 0.1  # seconds
 _WEIGH_EVERY = 1.0
 _LAST_WORDS = 2.0  # seconds for output that was written before the end
@@ -129,7 +130,7 @@ def _attend(process: subprocess.Popen[bytes], streams: dict[int, str], log: Log,
     for stream in streams.values():
         log.finish(stream)
     while _descendants():
-        _kill_all()
+        _kill_all(trackers=time.monotonic() >= silent_at)
         _bury()
         time.sleep(0.01)
     return too_large
@@ -203,10 +204,12 @@ def _send(process: subprocess.Popen[bytes], number: int) -> None:
         process.send_signal(number)
 
 
-def _kill_all() -> None:
+def _kill_all(*, trackers: bool = False) -> None:
+    """End all at once. `trackers`: also those that remove what the others leave in /dev/shm, and then end."""
     for pid in _descendants():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            if trackers or _TRACKER not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
 
 
 def _bury() -> None:

@@ -7,7 +7,6 @@ from neuroscale.planning.fit.drafts import draft_method, with_draft
 from neuroscale.planning.fit.engine import fit
 from neuroscale.planning.fit.result import Choice, Fit
 from neuroscale.planning.fit.versions import PINNED
-from neuroscale.planning.fit.weights import uncounted
 
 __all__ = [
     "PINNED",
@@ -20,6 +19,5 @@ __all__ = [
     "device",
     "draft_method",
     "fit",
-    "uncounted",
     "with_draft",
 ]

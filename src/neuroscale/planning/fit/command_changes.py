@@ -123,7 +123,7 @@ def _choice(attempt: _Attempt, before: EngineArguments, result: Fit, price: Pric
 
 def _kinds(start: _Refused, around: Around) -> Iterator[Iterator[_Attempt]]:
     """Attempts by kind of change; each kind from the nearest attempt to the furthest."""
-    for kind in (_shorter, _in_8_bits, _more_of_the_card, _less_of_the_card, _fewer_requests):
+    for kind in (_own_backends, _shorter, _in_8_bits, _more_of_the_card, _less_of_the_card, _fewer_requests):
         yield kind(start)
     for attempt in _other_copies(around, start):
         yield iter([attempt])
@@ -173,6 +173,13 @@ def _both(first: _Kind, second: _Kind, start: _Refused) -> Iterator[_Attempt]:
         for other in second(_Refused(result, attempt.facts, start.device, attempt.arguments)):
             also = attempt.change[0].lower() + attempt.change[1:]
             yield replace(other, change=f"{other.change.rstrip('.')}, and {also}")
+
+
+def _own_backends(start: _Refused) -> Iterator[_Attempt]:
+    said = start.arguments
+    if said.attention_backend or said.attention_variable or said.experts_backend:
+        change = "Leave the backends of attention and experts to vLLM."
+        yield start.change(change, attention_backend="", attention_variable="", experts_backend="")
 
 
 def _in_8_bits(start: _Refused) -> Iterator[_Attempt]:

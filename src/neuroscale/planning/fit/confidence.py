@@ -14,7 +14,7 @@ from neuroscale.planning.fit.overhead import ANY_RESOLUTION, runner
 from neuroscale.planning.fit.rank import Rank
 from neuroscale.planning.fit.result import Confidence
 from neuroscale.planning.fit.sparse import are_kernels_unknown, has_indexer
-from neuroscale.planning.fit.versions import MEASURED, PINNED, STATES, number
+from neuroscale.planning.fit.versions import MEASURED, MEASURED_SECOND, PINNED, STATES, number
 from neuroscale.planning.fit.weights import loads_vision
 from neuroscale.vllm.images import OLDEST
 
@@ -127,7 +127,10 @@ def untried_share(rank: Rank) -> str:
 
 def is_unmeasured(rank: Rank) -> bool:
     """Whether the project has no measured start of the version, or none under the model runner that it takes."""
-    return number(rank.version) > MEASURED or runner(rank.facts, rank.does, rank.arguments) == "second"
+    version = number(rank.version)
+    if runner(rank.facts, rank.does, rank.arguments) == "second" and version < MEASURED_SECOND:
+        return True
+    return version > MEASURED
 
 
 def _unknown(rank: Rank) -> Iterator[str]:

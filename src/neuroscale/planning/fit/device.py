@@ -22,6 +22,21 @@ def served_dtype(facts: ModelFacts, arguments: EngineArguments) -> Literal["bflo
     return "bfloat16" if facts.dtype == "float32" else facts.dtype
 
 
+_CAPABILITIES: tuple[tuple[int, str], ...] = (
+    (100, r"g?b[123]00"),
+    (121, r"gb10|spark"),
+    (120, r"rtx 50[5-9]0|rtx pro|rtx 6000 (pro|blackwell)"),
+    (90, r"g?h([128]00|20)"),
+    (89, r"l4|l40s?|l20?|rtx 40[5-9]0|rtx [4-6]000 ada"),
+    (80, r"a(100|800|30)"),
+    (86, r"a(10g?|40|2|16)|a[456]000|rtx 30[5-9]0"),
+    (75, r"t4|rtx 20[5-9]0|rtx [3-8]000"),
+    (70, r"v100|titan v"),
+    (60, r"p(4|40|100)|gtx|titan|quadro"),
+)
+"""Compute capabilities by names (75 is 7.5): developer.nvidia.com/cuda-gpus. B300 counts as 100, as vLLM's families
+do."""
+
 DeviceFamily = Literal["cuda", "rocm", "tpu", "cpu"]
 
 CONTEXT_GIB = 0.5
@@ -91,6 +106,13 @@ class Device:
         """The size of a MIG slice in sevenths of its card; None for a whole card."""
         sevenths = re.search(r"\b([1-7])g[.\-_ ]\d+ ?gb", f"{self.name} {self.title}".lower())
         return int(sevenths[1]) if sevenths else None
+
+    @cached_property
+    def capability(self) -> int | None:
+        """The compute capability of an NVIDIA card by its name, 89 for 8.9; None if the name does not say it."""
+        name = re.sub(r"[-_]", " ", f"{self.name} {self.title}".lower())
+        known = (number for number, pattern in _CAPABILITIES if re.search(rf"\b({pattern})\b", name))
+        return next(known, None) if self.family == "cuda" else None
 
     @property
     def may_show(self) -> bool:

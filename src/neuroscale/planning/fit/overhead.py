@@ -57,12 +57,17 @@ DeepSeek-V2-Lite, gpt-oss-20b)."""
 LARGEST_GRAPH = 512
 """Requests in the largest batch that is captured (config/compilation.py): at most twice --max-num-seqs."""
 
+_MOST_GRAPHED = 8192  # tokens of a larger step gain nothing by a graph
+
 PLAIN_LINK_GIB = 0.12
 """NCCL and custom all-reduce of a rank without a switched fabric: the difference between Qwen2-7B on two A100 and on
 one, at three utilisations (github:dennislee22/vLLM-benchmarking); four RTX 3090 with Qwen2.5-32B take no more."""
 
 _NO_BUFFERS = frozenset({"mxfp4"})
-"""Quantisations whose kernels for experts do not use vLLM's scratch space: gpt-oss-20b needs only the sampler's."""
+"""Quantisations whose kernels for experts do not use vLLM's scratch space: gpt-oss-20b needs only the sampler's. Those
+of Marlin do, which other cards than Hopper and B200 take (`workspace_shapes` of fused_moe/experts/marlin_moe.py)."""
+
+_TRITON_MXFP4 = (9, 10)
 
 
 FEW_LINKS_GIB, MANY_LINKS_GIB = 0.42, 2.2
@@ -72,6 +77,15 @@ under 0.12, Llama-2-70B under 0.15), and eight (Qwen3-235B-A22B and Qwen3-32B un
 SMALL_PROCESS_GIB = 0.08
 """Non-torch memory of a process on cards before Hopper and on those of workstations: 0.02 to 0.11 for Qwen2.5-3B and
 Qwen2.5-14B, llava-1.5-7b, Qwen3-4B on an RTX PRO 6000, Llama-3.1-8B on an A100. Hopper's is in versions.py."""
+
+CONSUMED_GIB = 0.4
+"""The same since vLLM counts all that a process took of the free memory: 0.38 to 0.49 GiB beside weights, token counts
+and scratch space in three starts of Gemma 4 26B-A4B on an L40S under 0.29
+(github:akamaslabs/vllm-benchmark, studies/30-l40s-gemma4-26b-tps/probe)."""
+
+FLASHINFER_BYTES = 394 * MIB
+"""Bytes of FlashInfer's workspace (VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE), one for each group of layers. Six of them
+take the 2.31 GiB by which Gemma 4 26B-A4B has less cache under that backend on an L40S (tests/ground_truth)."""
 
 HOST_GIB = 2.1
 """GiB of vLLM's own processes in a memory that host and accelerator share: 1.6 to 2.2 GiB in four starts of Gemma 4
@@ -128,17 +142,25 @@ class Overhead:
 
 
 def overhead(
-    facts: ModelFacts, device: Device, arguments: EngineArguments, resolved: Resolved, does: Behaviour
+    facts: ModelFacts,
+    device: Device,
+    arguments: EngineArguments,
+    resolved: Resolved,
+    does: Behaviour,
+    tables: int = 1,
 ) -> Overhead:
-    """The overhead as vLLM's profiling run finds it. A TPU's compiler takes its space outside the share of the cache;
-    the estimate takes the space that a GPU needs for the same step."""
+    """The overhead as vLLM's profiling run finds it. `tables`: the groups of layers with a block table each. A TPU's
+    compiler takes its space outside the share of the cache; the estimate takes the space that a GPU needs for the same
+    step."""
     if device.family == "tpu":
-        return Overhead({}, {"compiler's workspace": _activations(facts, arguments, resolved, behaviour("0.19.0"))})
+        return Overhead(
+            {}, {"compiler's workspace": _activations(facts, device, arguments, resolved, behaviour("0.19.0"))}
+        )
     if device.family == "cpu":
         return Overhead({"process": round(CPU_PROCESS_GIB * GIB)}, {})
     counted = {
-        "activations": _activations(facts, arguments, resolved, does),
-        "process": round((does.process_gib if device.switched else SMALL_PROCESS_GIB) * GIB),
+        "activations": _activations(facts, device, arguments, resolved, does),
+        "process": round(_process_gib(device, does) * GIB),
     }
     if has_indexer(facts):
         scratch = _expert_buffers(facts, arguments.tensor_parallel_size, resolved.max_num_batched_tokens)
@@ -157,10 +179,20 @@ def overhead(
         (counted if _counts_graphs(facts, device, arguments, does) else later)["graphs"] = graphs(
             facts, arguments, resolved
         )
+    if "FLASHINFER" in (arguments.attention_backend, arguments.attention_variable):
+        early = resolved.graphs and _counts_graphs(facts, device, arguments, does)
+        (counted if early else later)["FlashInfer's workspaces"] = tables * FLASHINFER_BYTES
     if runner(facts, does, arguments) == "second":
         kept = round(COUNT_BYTES * resolved.max_num_seqs * facts.vocab_size)
         (counted if does.buffers_counted else later)["token counts"] = kept
     return Overhead(counted, later)
+
+
+def _process_gib(device: Device, does: Behaviour) -> float:
+    """GiB of a process beside what PyTorch allocates."""
+    if device.switched:
+        return does.process_gib
+    return CONSUMED_GIB if does.consumed_counted else SMALL_PROCESS_GIB
 
 
 def _counts_graphs(facts: ModelFacts, device: Device, arguments: EngineArguments, does: Behaviour) -> bool:
@@ -198,14 +230,15 @@ def runner(facts: ModelFacts, does: Behaviour, arguments: EngineArguments) -> Ru
 _PLAIN = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen3ForCausalLM"})
 
 
-def graph_sizes(sequences: int) -> tuple[int, ...]:
-    """The batch sizes that vLLM captures: 1, 2, 4, then steps of 8 below 256 and of 16 from there."""
-    return _graph_sizes(min(2 * sequences, LARGEST_GRAPH))
+def graph_sizes(sequences: int, largest: int | None = None) -> tuple[int, ...]:
+    """The batch sizes that vLLM captures: 1, 2, 4, then steps of 8 below 256 and of 16 from there. `largest`: the
+    command's own limit."""
+    return _graph_sizes(min(2 * sequences, LARGEST_GRAPH) if largest is None else min(largest, _MOST_GRAPHED))
 
 
 @cache
 def _graph_sizes(most: int) -> tuple[int, ...]:
-    return tuple(size for size in (1, 2, 4, *range(8, 256, 8), *range(256, LARGEST_GRAPH + 1, 16)) if size <= most)
+    return tuple(size for size in (1, 2, 4, *range(8, 256, 8), *range(256, most + 1, 16)) if size <= most)
 
 
 def graphs(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> int:
@@ -214,15 +247,19 @@ def graphs(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) ->
     each = EXPERT_GRAPH_BYTES if facts.experts else GRAPH_BYTES
     layers = facts.num_layers / arguments.pipeline_parallel_size + (facts.draft.num_layers if facts.draft else 0)
     times = 2 if arguments.enable_lora else 1
-    return round(each * layers * len(graph_sizes(resolved.max_num_seqs)) * times)
+    return round(each * layers * len(graph_sizes(resolved.max_num_seqs, arguments.largest_graph)) * times)
 
 
-def _activations(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> int:
-    """The larger of two peaks: inside a layer, and in the sampler after the last one."""
+def _activations(
+    facts: ModelFacts, device: Device, arguments: EngineArguments, resolved: Resolved, does: Behaviour
+) -> int:
+    """The largest of three peaks: inside a layer, in the sampler after the last one, and before both, while kernels are
+    compiled."""
     width = DTYPE_BYTES[served_dtype(facts, arguments)]
     ranks = arguments.tensor_parallel_size
     tokens, requests = resolved.max_num_batched_tokens, resolved.max_num_seqs
-    experts = _expert_buffers(facts, ranks, tokens) * width
+    experts = _scratch(facts, device, arguments, tokens, does) * width
+    compiling = _copied_inputs(facts, arguments, does) * width
     layer = tokens * (HIDDEN_COPIES * facts.hidden_size + MLP_COPIES * _widest(facts) / ranks) * width
     if _converts_activations(facts):
         layer += tokens * (facts.hidden_size + _widest(facts) / ranks)
@@ -230,8 +267,37 @@ def _activations(facts: ModelFacts, arguments: EngineArguments, resolved: Resolv
     sampler = (tokens + 2 * requests) * facts.hidden_size * width + per_entry * requests * facts.vocab_size
     held, passed = (values * width for values in _encoder(facts, arguments, resolved))
     if does.expert_buffers_stay:
-        return round(max(experts + held + max(layer, sampler), passed))
-    return round(max(held + max(experts + layer, sampler), passed))
+        return round(max(experts + held + max(layer, sampler), passed, compiling))
+    return round(max(held + max(experts + layer, sampler), passed, compiling))
+
+
+def _copied_inputs(facts: ModelFacts, arguments: EngineArguments, does: Behaviour) -> float:
+    """Values of the embedding of a rank, of which the compiler makes a copy to try its kernels on. A model that takes
+    images or sound looks its tokens up outside of the compiled graph, and an eager one compiles nothing.
+
+    Peaks beside the memory that stays: 1.04 GiB for Qwen2.5-7B on an L4 under 0.28, whose embedding has 1.02 GiB; 1.14
+    for Qwen3-8B on a slice of an RTX PRO 4500 (1.16); 1.40 with the experts' scratch space for Gemma 4 26B-A4B without
+    images on an L40S (1.38), and 0.04 without the compiler (tests/ground_truth)."""
+    if not does.copies_inputs or arguments.enforce_eager or _takes_media(facts, arguments):
+        return 0.0
+    if arguments.kv_cache_memory_bytes is not None:
+        return 0.0  # the copy is gone before the cache, whose size does not depend on it
+    return facts.vocab_size * facts.hidden_size / arguments.tensor_parallel_size
+
+
+def _takes_media(facts: ModelFacts, arguments: EngineArguments) -> bool:
+    sound = loads_audio(arguments) and "audio" in facts.weight_bytes
+    return facts.multimodal and (loads_vision(facts, arguments) or sound)
+
+
+def _scratch(facts: ModelFacts, device: Device, arguments: EngineArguments, tokens: int, does: Behaviour) -> float:
+    """Values of the scratch space of experts. Under data parallelism each rank computes its part of the experts for
+    the tokens of all."""
+    marlin = does.marlin_buffers and device.capability is not None and device.capability // 10 not in _TRITON_MXFP4
+    if facts.quantization is not None and facts.quantization.method in _NO_BUFFERS and not marlin:
+        return 0.0
+    replicas = arguments.data_parallel_size if facts.experts and does.marlin_buffers else 1
+    return _expert_buffers(facts, arguments.tensor_parallel_size * replicas, tokens * replicas)
 
 
 def _encoder(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> tuple[float, float]:
@@ -239,7 +305,7 @@ def _encoder(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) 
     before. They are the embeddings of a step, and their copies in the input. For a tower of any resolution, they are
     its own need for its largest image or video, and the output."""
     vision = loads_vision(facts, arguments)
-    if not facts.multimodal or not (vision or (loads_audio(arguments) and "audio" in facts.weight_bytes)):
+    if not _takes_media(facts, arguments):
         return 0.0, 0.0
     step = float(resolved.max_num_batched_tokens * facts.hidden_size)
     if not vision or not facts.model_type.startswith(ANY_RESOLUTION):
@@ -298,7 +364,7 @@ def _expert_buffers(facts: ModelFacts, ranks: int, tokens: int) -> float:
     """Values of the two scratch spaces that the experts of a layer share: before and after the activation. Sizes as in
     model_executor/layers/fused_moe. The H100 runs of Qwen3-30B-A3B, Qwen1.5-MoE-A2.7B, DeepSeek-V2-Lite and
     Mixtral-8x7B need that much more than their sampler."""
-    if not facts.experts or (facts.quantization is not None and facts.quantization.method in _NO_BUFFERS):
+    if not facts.experts:
         return 0.0
     inner = facts.moe_intermediate_size / ranks
     return tokens * facts.experts_per_token * (max(inner, facts.hidden_size) + max(2 * inner, facts.hidden_size))

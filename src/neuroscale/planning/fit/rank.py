@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from neuroscale.models.cache_bytes import bytes_per_token
 from neuroscale.models.facts import CacheLayers, ModelFacts
 from neuroscale.planning.fit.argument_defaults import Resolved, resolve
+from neuroscale.planning.fit.backends import Backends, judge
 from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.drafts import shape_of
 from neuroscale.planning.fit.kv_cache import LayerSpec, PagesDiffer, Pool, is_compressed, packed_pool, pool
@@ -33,6 +34,7 @@ class Rank:
     beside: Overhead
     usable: int  # the bytes that vLLM may take
     pool: Pool | None  # the cache's blocks (None: vLLM cannot put the layers' caches into one)
+    backends: Backends
 
     @property
     def taken(self) -> int:
@@ -42,9 +44,9 @@ class Rank:
     def computing(self, requests: int) -> Rank:
         """The same rank while that many requests are computed at once: weights and blocks do not depend on it."""
         resolved = resolve(self.facts, self.device, self.arguments, self.does, requests)
-        beside = overhead(self.facts, self.device, self.arguments, resolved, self.does)
+        beside = overhead(self.facts, self.device, self.arguments, resolved, self.does, _tables(self.pool))
         unchanged = self.facts, self.device, self.arguments, self.version, self.does
-        return Rank(*unchanged, resolved, self.weights, beside, self.usable, self.pool)
+        return Rank(*unchanged, resolved, self.weights, beside, self.usable, self.pool, self.backends)
 
 
 def assemble(facts: ModelFacts, device: Device, arguments: EngineArguments, version: str = PINNED) -> Rank:
@@ -58,14 +60,21 @@ def assemble(facts: ModelFacts, device: Device, arguments: EngineArguments, vers
     if does.yarn_multiplied and facts.length_by_yarn is not None:
         facts = replace(facts, max_position_embeddings=facts.length_by_yarn, default_length=None)
     resolved = resolve(facts, device, arguments, does)
-    beside = overhead(facts, device, arguments, resolved, does)
-    usable = math.floor(device.memory_bytes * _share(device, arguments, resolved))
+    backends = judge(facts, device, arguments, resolved, version)
+    if backends.unjudged:
+        arguments = replace(arguments, unplanned=(*arguments.unplanned, *backends.unjudged))
     blocks = _cache_pool(facts, arguments, resolved, does)
     if blocks and arguments.num_gpu_blocks_override is not None:
         fixed = arguments.num_gpu_blocks_override * blocks.block_bytes
         arguments = replace(arguments, kv_cache_memory_bytes=fixed)
+    beside = overhead(facts, device, arguments, resolved, does, _tables(blocks))
+    usable = math.floor(device.memory_bytes * _share(device, arguments, resolved))
     weights = rank_weights(facts, arguments)
-    return Rank(facts, device, arguments, version, does, resolved, weights, beside, usable, blocks)
+    return Rank(facts, device, arguments, version, does, resolved, weights, beside, usable, blocks, backends)
+
+
+def _tables(blocks: Pool | None) -> int:
+    return len(blocks.groups) if blocks else 1
 
 
 def _share(device: Device, arguments: EngineArguments, resolved: Resolved) -> float:
@@ -80,12 +89,12 @@ def _cache_pool(facts: ModelFacts, arguments: EngineArguments, resolved: Resolve
     if is_compressed(facts):
         return packed_pool([replace(kind, layers=math.ceil(kind.layers / stages)) for kind in facts.cache])
     kinds = _without_windows(facts.cache) if arguments.disable_sliding_window else facts.cache
-    layers = [(_spec(kind, arguments, resolved), math.ceil(kind.layers / stages)) for kind in kinds]
+    layers = [(_spec(kind, arguments, resolved, does), math.ceil(kind.layers / stages)) for kind in kinds]
     if predicts(arguments):
         # The last pipeline stage holds all layers of multi-token prediction.
-        layers += [(_spec(kind, arguments, resolved), kind.layers) for kind in facts.predicting]
+        layers += [(_spec(kind, arguments, resolved, does), kind.layers) for kind in facts.predicting]
     if facts.draft is not None:
-        layers += [(_spec(kind, arguments, resolved), kind.layers) for kind in facts.draft.cache]
+        layers += [(_spec(kind, arguments, resolved, does), kind.layers) for kind in facts.draft.cache]
     for state in resolved.states:
         spec = LayerSpec("state", resolved.block_size, 0, padded=state.page_bytes, held=state.blocks)
         layers.append((spec, math.ceil(state.layers / stages)))
@@ -104,10 +113,13 @@ def _without_windows(cache: Sequence[CacheLayers]) -> tuple[CacheLayers, ...]:
     return tuple(replace(kind, layers=layers) for kind, layers in alike.items())
 
 
-def _spec(kind: CacheLayers, arguments: EngineArguments, resolved: Resolved) -> LayerSpec:
+def _spec(kind: CacheLayers, arguments: EngineArguments, resolved: Resolved, does: Behaviour) -> LayerSpec:
+    block = resolved.block_size
+    if kind.kind == "sliding" and does.window_block is not None:
+        block = min(block, does.window_block)
     return LayerSpec(
         kind=kind.kind,
-        block_size=resolved.block_size,
+        block_size=block,
         bytes_per_token=bytes_per_token(kind, resolved.kv_cache_dtype, ranks=arguments.tensor_parallel_size),
         window=kind.window,
         shards=arguments.decode_context_parallel_size,

@@ -11,6 +11,7 @@ from neuroscale.core.units import GIB
 from neuroscale.planning.fit.argument_defaults import Resolved
 from neuroscale.planning.fit.kv_cache import Pool
 from neuroscale.planning.plan import Memory
+from neuroscale.vllm.engine_arguments import Unplanned
 
 Verdict = Literal["fits", "tight", "refused"]
 Confidence = Literal["high", "medium", "low"]
@@ -86,6 +87,8 @@ class Fit:
     against: tuple[str, ...]
     reasons: tuple[str, ...]
     unjudged: str  # why the start is not judged, as a clause; "" for one that is
+    # The arguments and variables of which a part is neither counted nor judged.
+    uncounted: tuple[Unplanned, ...]
     # The cache's blocks on that rank (None: the layers' pages cannot be made one size).
     pool: Pool | None = field(repr=False)
     choices: tuple[Choice, ...] = field(default=())

@@ -37,6 +37,7 @@ def unsupported(rank: Rank) -> list[str]:
         reasons.append(f"--block-size={resolved.block_size} is not a multiple of {SPARSE_BLOCK}, which indexers need.")
     reasons += _compressed(facts, arguments, resolved)
     reasons += _states(facts, arguments)
+    reasons += _long_blocks(rank)
     reasons += _shared_context(facts, arguments, resolved)
     if arguments.pipeline_parallel_size > 1 and _WITHOUT_STAGES in facts.architectures:
         reasons.append(f"vLLM cannot deal the layers of {facts.name} ({facts.model_type}) to several stages.")
@@ -63,7 +64,7 @@ def unsupported(rank: Rank) -> list[str]:
         )
     if resolved.kv_cache_dtype.startswith("fp8") and "fp8" not in device.kv_cache_dtypes:
         reasons.append(f"{device.title} cannot keep its KV cache as fp8.")
-    return reasons
+    return [*reasons, *rank.backends.against]
 
 
 def _kv_heads(facts: ModelFacts, name: str, ranks: int) -> list[str]:
@@ -123,6 +124,21 @@ def _states(facts: ModelFacts, arguments: EngineArguments) -> list[str]:
             "ends of blocks: add --no-enable-prefix-caching."
         )
     return list(dict.fromkeys(reasons))
+
+
+def _long_blocks(rank: Rank) -> list[str]:
+    """The reason why a block beside states is too long for a step, where a release asks for that: for models whose
+    states it keeps at the ends of blocks. Those of Mamba are, while tokens are guessed."""
+    facts, arguments, resolved = rank.facts, rank.arguments, rank.resolved
+    aligned = any(state.kind != "mamba2" for state in facts.states) or (facts.states and arguments.speculative)
+    tokens, block = resolved.max_num_batched_tokens, resolved.block_size
+    if not (rank.does.block_in_step and aligned and prefix_caching(facts, arguments)) or block <= tokens:
+        return []
+    return [
+        f"A block of {facts.name} has {block:,} tokens, as large as its largest state, and a step of vLLM "
+        f"{rank.version} must hold one while prefixes are cached: --max-num-batched-tokens is {tokens:,}. Write "
+        f"--max-num-batched-tokens={block}, or add --no-enable-prefix-caching."
+    ]
 
 
 def too_long(facts: ModelFacts, arguments: EngineArguments, resolved: Resolved) -> list[str]:

@@ -10,8 +10,11 @@ from typing import Literal
 PINNED = "0.32.0"
 """The version that this repository renders for."""
 
-MEASURED = (0, 27, 99)
+MEASURED = (0, 29, 99)
 """The newest version with measured starts on accelerators; later versions were only read from their source."""
+
+MEASURED_SECOND = (0, 28, 0)
+"""The oldest version with measured starts under the second model runner."""
 
 STATES = (0, 20, 0)
 """The oldest release whose source keeps the states of linear attention as the pinned one does: `MambaSpec`
@@ -44,6 +47,12 @@ class Behaviour:
     padding_ratio: float | None = None  # below it, the kinds of layers are padded to the largest (None: never)
     # Pages of windowed layers that do not divide the largest are padded; before, such models were refused.
     windows_padded: bool = False
+    # Layers with windows have blocks of this many tokens, whatever --block-size says (`_largest_kernel_block_within` of
+    # model_executor/layers/attention/attention.py); None: as many as the others.
+    window_block: int | None = None
+    # A block beside states that are kept at blocks' ends must fit into a step ('Mamba cache align mode' of
+    # config/vllm.py).
+    block_in_step: bool = False
     # Prefixes are cached by default beside states, too: starts of 0.19 and 0.23 print the tokens of one state a
     # request, and those of 0.24 and 0.27 the tokens of two (tests/ground_truth).
     prefixes_of_states: bool = False
@@ -53,7 +62,14 @@ class Behaviour:
     sampler: Sampler = "sorted"
     second_runner: frozenset[str] = frozenset()  # kinds of models for which the second runner is the default
     second_architectures: frozenset[str] = frozenset()  # architectures with experts for which it is, too
+    # The compiler tries kernels on copies of their inputs: `benchmark_combo_kernel` of config/compilation.py, with
+    # PyTorch 2.13. Starts with PyTorch 2.9 to 2.11 do not show it (tests/ground_truth).
+    copies_inputs: bool = False
     process_gib: float = 0.13  # non-torch memory of a process
+    # All that a process took of the free memory counts (`total_consumed` of utils/mem_utils.py), on every card.
+    consumed_counted: bool = False
+    # Marlin's kernels for experts take their scratch space from vLLM's, and data parallelism gathers all ranks' tokens.
+    marlin_buffers: bool = False
     fabric_gib: float | None = None  # collectives over a switched fabric (None: by the number of ranks)
     expert_buffers_stay: bool = False  # scratch space of experts outlives the step, so the sampler's is extra
     buffers_counted: bool = False  # the runner's lasting buffers are subtracted before the cache gets its size
@@ -75,22 +91,38 @@ _CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
     ("0.12.0", {"padding_ratio": 1.25}),
     ("0.13.0", {"expert_buffers_stay": True}),
     ("0.17.0", {"sampler": "filtered"}),
-    ("0.18.0", {"graphs_switch": True, "padding_ratio": 1.5, "process_gib": 0.25, "fabric_gib": 1.85}),
+    (
+        "0.18.0",
+        {
+            "graphs_switch": True,
+            "padding_ratio": 1.5,
+            "process_gib": 0.25,
+            "fabric_gib": 1.85,
+            "block_in_step": True,
+        },
+    ),
+    ("0.19.0", {"marlin_buffers": True}),
     ("0.20.0", {"utilization": 0.92, "graphs_counted": True, "blocks_for_all_states": True}),
     ("0.20.1", {"tokens_by_concurrency": True}),
     ("0.21.0", {"rocm_graphs_counted": True}),
     ("0.22.0", {"image_in_one_step": True}),
     ("0.23.0", {"second_runner": frozenset({"plain"})}),
     ("0.24.0", {"windows_padded": True, "prefixes_of_states": True}),
-    ("0.25.0", {"second_runner": frozenset({"plain", "dense"}), "second_architectures": _SECOND}),
+    (
+        "0.25.0",
+        {"second_runner": frozenset({"plain", "dense"}), "second_architectures": _SECOND, "window_block": 16},
+    ),
     ("0.26.0", {"steps_in_flight": 2}),
-    ("0.27.0", {"buffers_counted": True}),
+    (
+        "0.27.0",
+        {"buffers_counted": True, "consumed_counted": True, "copies_inputs": True, "block_in_step": False},
+    ),
     ("0.28.0", {"huge_card_gib": 160.0, "one_line": True, "state_each_block": False}),
     (
         "0.29.0",
         {"spare_block": True, "second_graphs_counted": True, "second_runner": frozenset({"plain", "dense", "moe"})},
     ),
-    ("0.30.0", {"yarn_multiplied": False}),
+    ("0.30.0", {"yarn_multiplied": False, "window_block": None}),
 )
 """The changes by the release that brought them. Sources: vllm/config, engine/arg_utils.py, v1/core/kv_cache_utils.py,
 v1/kv_cache_interface.py, v1/worker/gpu_worker.py and v1/sample/ops of the releases 0.12.0 to 0.32.0."""

@@ -52,6 +52,13 @@ NEAREST: Mapping[AcceleratorClass, AcceleratorClass] = {
 """The class whose efficiencies stand in for those of a class without a measurement. TPU and CPU have none."""
 
 
+GRAPHICS: frozenset[AcceleratorClass] = frozenset(
+    {"ampere-graphics", "ada", "turing", "blackwell-graphics", "blackwell-unified"}
+)
+"""Classes whose kernels of quantised experts are Marlin's, Triton's and CUTLASS's: DeepGEMM and TensorRT-LLM have none
+for them (model_executor/layers/fused_moe/oracle of vLLM 0.29)."""
+
+
 def accelerator_class(device: Device) -> AcceleratorClass | None:
     """The class of an accelerator by its family and name; None for a name that no class has."""
     if device.family in ("tpu", "cpu"):

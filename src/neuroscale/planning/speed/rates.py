@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from neuroscale.planning.fit.device import Device
-from neuroscale.planning.speed.kinds import NEAREST, AcceleratorClass, ModelKind, WeightType, accelerator_class
+from neuroscale.planning.speed.kinds import (
+    GRAPHICS,
+    NEAREST,
+    AcceleratorClass,
+    ModelKind,
+    WeightType,
+    accelerator_class,
+)
 from neuroscale.planning.speed.work import Work
 
 _PCIE_GB_S = 32.0
@@ -114,8 +121,9 @@ def rates(
     peak = (device.bf16_tflops or _NOMINAL_TFLOPS) * 1e12
     split = work.ranks
     memory, compute = [], []
+    kernels = "experts.graphics" if of_class in GRAPHICS else "experts"
     for part in (*work.matrices, work.head):
-        what = ("experts", f"experts.{part.type}", f"experts.{name}") if part.experts else ()
+        what = ("experts", f"{kernels}.{part.type}", f"experts.{name}") if part.experts else ()
         memory.append(bandwidth * value("memory", name, part.type, *what) * split ** -values["memory.split"])
         flops = (peak_tflops(device, part.type) or _NOMINAL_TFLOPS) * 1e12
         compute.append(
