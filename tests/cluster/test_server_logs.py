@@ -188,3 +188,32 @@ def test_a_verdict_is_told_the_line_of_the_log_and_nothing_that_may_not_be_read(
     killing = event("a", "Killing", "Container kserve-container failed startup probe, will be restarted", "Normal")
     shown = seen_cause(cluster([], [], lambda *_: "INFO"), "team", [probed], (killing,))
     assert "(probe_kill): Killing: Container kserve-container failed startup probe" in shown
+
+
+def test_a_pod_of_many_containers_with_long_logs_costs_bounded_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr("neuroscale.cluster.server_logs._MOST_BYTES", 20_000)
+    monkeypatch.setattr("neuroscale.cluster.server_logs._MOST_OF_POD", 60_000)
+    crashed: dict[str, Any] = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": ended(1)}
+    many = pod("a", **crashed)
+    many["status"]["initContainerStatuses"] = [{"name": f"init-{number}", **crashed} for number in range(50)]
+
+    def endless(_: str, previous: bool) -> str:
+        asked.append(1)
+        return f"{'x' * 99}\n" * 5_000  # a node that knows no limit
+
+    _, lines = service_lines(cluster([many], [], endless), "team", "service")
+    assert sum(len(line.text) for line in lines) < 100_000
+    assert len(asked) <= 12
+    monkeypatch.setattr("neuroscale.cluster.server_logs._MOST_SECONDS", 0.0)
+    asked.clear()
+    service_lines(cluster([many], [], endless), "team", "service")
+    assert not asked
+
+
+def test_a_log_that_takes_too_long_is_told_as_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("neuroscale.explain.diagnosis.SECONDS", 0.0)
+    crashed = pod("a", state={"waiting": {"reason": "CrashLoopBackOff"}}, lastState=ended(1))
+    assert "was not judged" in seen_cause(cluster([], [], lambda *_: OOM), "team", [crashed], ())
+    _, verdict, evidence = cause_of([crashed], logs=lambda *_: OOM)
+    assert (verdict, evidence) == ("not_judged", [])

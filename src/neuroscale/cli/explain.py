@@ -52,7 +52,7 @@ def explain_lines(
     proposal, planned, no_next = None, None, ""
     if found.question is None:
         no_next = found.lacks if diagnosis.next else ""
-    elif diagnosis.verdict != "unknown":
+    elif diagnosis.verdict in ("cause", "healthy"):
         question = _judged(found.question)
         unjudged = ""
         try:

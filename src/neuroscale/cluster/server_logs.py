@@ -3,6 +3,7 @@ state in words, in the order of time."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -17,8 +18,10 @@ from neuroscale.manifests.objects import SERVICE
 
 POD = "pod"
 """The process of a line that tells the pod's state, whose number is 0."""
-_MOST_BYTES = 3 << 20
-_LAST_LINES = 3000
+_MOST_BYTES = 2 << 20  # of a log
+_MOST_OF_POD = 6 << 20  # bytes of all logs of a pod
+_MOST_SECONDS = 30.0  # in which the logs of a pod are read
+_LAST_LINES = ("3000", "300")  # that are read of a longer log, and of one whose lines are long, too
 _SHOWN = 300  # characters of a line of a log in a verdict
 _PROBE_FAILED = "Unhealthy"
 _ENDING_EVENTS = ("Killing", "Evicted", "Preempted")
@@ -39,6 +42,8 @@ def seen_cause(cluster: Cluster, namespace: str, pods: Sequence[Object], events:
     except KubernetesError:
         return ""
     found = diagnose(lines, load_causes())
+    if found.verdict == "not_judged":
+        return found.sentence
     shown = next((one.text for one in found.evidence if one.line or one.text.startswith(_ENDING_EVENTS)), "")
     if found.cause is None or not shown:  # what its container's state says is told already
         return ""
@@ -59,16 +64,17 @@ def server_lines(
     pod = _telling(pods, events)
     name = str(part(pod, "metadata").get("name"))
     first = items(pod, "status", "initContainerStatuses")
+    logs = _Logs(cluster, namespace, name)
     lines: list[LogLine] = []
     for status in (*first, *items(pod, "status", "containerStatuses")):
         container = str(status.get("name") or "")
         who = f"{container}, which runs before the server," if status in first else container
         state, last = part(status, "state"), part(status, "lastState", "terminated")
         if last:
-            lines += _log(cluster, namespace, name, container, previous=True, first=len(lines) + 1)
+            lines += logs.read(container, previous=True, first=len(lines) + 1)
             lines += _told(f"{who} ended", last)
         if "running" in state or "terminated" in state:
-            lines += _log(cluster, namespace, name, container, previous=False, first=len(lines) + 1)
+            lines += logs.read(container, previous=False, first=len(lines) + 1)
         if ended := part(state, "terminated"):
             lines += _told(f"{who} ended", ended)
         if waiting := part(state, "waiting"):
@@ -86,19 +92,34 @@ def _telling(pods: Sequence[Object], events: Sequence[Object]) -> Object:
     return min(newest, key=lambda pod: order[look(pod, now, tuple(events)).state])
 
 
-def _log(cluster: Cluster, namespace: str, pod: str, container: str, *, previous: bool, first: int) -> list[LogLine]:
-    """The log of a container: all of a short one, and the last lines of a longer one."""
-    process = "" if container == SERVER else container
-    for bounds in ({"limitBytes": str(_MOST_BYTES)}, {"tailLines": str(_LAST_LINES)}):
-        try:
-            text = cluster.log(namespace, pod, container, {**bounds, **({"previous": "true"} if previous else {})})
-        except RefusedError as error:
-            if error.code in (401, 403):
-                raise
-            return []  # the container has left none
-        if len(text) < _MOST_BYTES or "tailLines" in bounds:
-            return read_lines(text[-_MOST_BYTES:], process, first)
-    return []
+class _Logs:
+    """The logs of a pod, which together are no more than so many bytes and seconds."""
+
+    def __init__(self, cluster: Cluster, namespace: str, pod: str) -> None:
+        self._cluster, self._namespace, self._pod = cluster, namespace, pod
+        self._left = _MOST_OF_POD
+        self._until = time.monotonic() + _MOST_SECONDS
+
+    def read(self, container: str, *, previous: bool, first: int) -> list[LogLine]:
+        """The log of a container: all of a short one, and the last lines of a longer one."""
+        of_previous = {"previous": "true"} if previous else {}
+        most = min(_MOST_BYTES, self._left)
+        held = ""
+        for bounds in ({}, *({"tailLines": count} for count in _LAST_LINES)):
+            if most <= 0 or time.monotonic() > self._until:
+                break
+            try:
+                held = self._cluster.log(
+                    self._namespace, self._pod, container, {**of_previous, **bounds}, most, self._until
+                )
+            except RefusedError as error:
+                if error.code in (401, 403):
+                    raise
+                return []  # the container has left none
+            if len(held.encode()) < most:
+                break
+        self._left -= len(held.encode())
+        return read_lines(held, "" if container == SERVER else container, first)
 
 
 def _told(who: str, state: Mapping[str, Any]) -> list[LogLine]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -26,6 +27,7 @@ _KSERVE = "serving.kserve.io/v1beta1"
 _RUNTIMES = "serving.kserve.io/v1alpha1"
 _WORKLOADS = (("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet"), ("v1", "Pod"))
 _DENIED = (401, 403)
+_CAUSE_SECONDS = 30.0  # in which the logs of services that fail are looked into
 
 
 class NoKServeError(KubernetesError):
@@ -247,6 +249,7 @@ class Reader:
         ill = {row.namespace for row, answer in pairs if row.service is not None and answer.running != "ready"}
         events = {namespace: self._optional("v1", "Event", namespace).objects for namespace in ill}
         told = []
+        until = time.monotonic() + _CAUSE_SECONDS
         for row, answer in pairs:
             if row.service is None or answer.running == "ready":
                 told.append(answer)
@@ -255,7 +258,8 @@ class Reader:
             pods = [pod for pod in row.pods if not is_ending(pod)]
             uids = {uid_of(one) for one in (row.service, row.deployment or {}, *row.replica_sets, *pods)} - {""}
             own = tuple(one for one in events[row.namespace] if part(one, "involvedObject").get("uid") in uids)
-            told.append(self._with_cause(row, judge_service(replace(row, events=own), now), own))
+            verdict = judge_service(replace(row, events=own), now)
+            told.append(self._with_cause(row, verdict, own) if time.monotonic() < until else verdict)
         return told
 
     def _with_cause(self, row: Observed, answer: ServiceStatus, events: tuple[Object, ...]) -> ServiceStatus:

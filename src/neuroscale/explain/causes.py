@@ -19,7 +19,7 @@ _OUT_OF_MEMORY = (
     r"|torch\.(?:cuda\.)?OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY"
     r"|Cuda failure (?:\d{1,3} )?'out of memory'"
     r"|cudaErrorMemoryAllocation|NVML_SUCCESS == r INTERNAL ASSERT FAILED at [^\n]{0,80}CUDACachingAllocator"
-    r"|RESOURCE_EXHAUSTED[^\n]{0,200}\b(?:hbm|HBM|allocat\w+)\b)"
+    r"|RESOURCE_EXHAUSTED[^\n]{0,200}\b(?:hbm|HBM|allocat\w{1,20})\b)"
 )
 _CONDITIONS = ("with", "without", "frame", "around", "not_around", "after", "before", "followed")
 
@@ -58,10 +58,9 @@ class Matcher:
     next: tuple[Change, ...]
 
     @property
-    def anchored(self) -> bool:
-        """Whether it asks for the start or the end of a line, so that it cannot be found in a text of many."""
-        outside = re.sub(r"\[\^?(?:\\.|[^\]])*\]", "", self.line.pattern)
-        return "^" in outside or "$" in outside
+    def elsewhere(self) -> list[re.Pattern[str]]:
+        """What some line of the log must hold so that a line of it can match."""
+        return [self.conditions[name] for name in ("frame", "around", "after", "followed") if name in self.conditions]
 
 
 @dataclass(frozen=True)

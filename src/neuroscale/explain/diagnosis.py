@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from neuroscale.explain.causes import Cause, Change, Matcher
+from neuroscale.explain.line_index import LineIndex, OverBudgetError
 from neuroscale.explain.log_text import LogLine
 
-_TRACEBACK = 150  # lines of the same process before a line that may belong to its traceback
-_LAST_FRAME = 5  # lines of the same process before a line among which its traceback says where it was raised
+SECONDS = 3.0  # of processor time; 2 MiB of a real server take a tenth of it
 _MOST_ALSO, _MOST_EVIDENCE = 4, 6
 _MOST_WARNINGS = 3  # of one kind
 
@@ -29,7 +30,6 @@ _MATTERS = re.compile(
     r"^(?:[\w.]{1,80}(?:Error|Exception|Exit|Interrupt)\b|(?:FATAL|fatal|Fatal)\b|Error:|error:)|: error: "
 )
 _MUST_NOT = ("without", "not_around", "before")
-_FRAME = re.compile(r'File "[^"\n]{1,300}", line \d')
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\ufffd]")
 _ENDS = re.compile(r"(?i)\b(?:failed|fatal|cannot|unable to|killed|segmentation fault|core dumped|terminated)\b")
 
@@ -44,9 +44,9 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What a log says. `verdict`: `cause` (it is known), `healthy` (it started, and no cause was seen) or `unknown`
-    (neither). `captured`: what the line said, by the cause's own names; `also`: other causes that were seen, each with
-    its first line."""
+    """What a log says. `verdict`: `cause` (it is known), `healthy` (it started, and no cause was seen), `unknown`
+    (neither) or `not_judged` (the search took too long, so that nothing is known). `captured`: what the line said, by
+    the cause's own names; `also`: other causes that were seen, each with its first line."""
 
     verdict: str
     cause: Cause | None
@@ -72,25 +72,35 @@ class _Match:
         return self.level in _NOTES, max(-weight, 0), self.at, -weight, -len(self.matcher.conditions)
 
 
-def diagnose(lines: Sequence[LogLine], causes: Sequence[Cause]) -> Diagnosis:
-    """The cause that the lines show."""
-    started = max((at for at, line in enumerate(lines) if _STARTED.search(line.text)), default=-1)
-    matches = sorted(_matches(lines, causes, started), key=lambda match: match.rank)
+def diagnose(lines: Sequence[LogLine], causes: Sequence[Cause], seconds: float | None = None) -> Diagnosis:
+    """The cause that the lines show. `seconds`: the most processor time that the search for it takes (None: 3 s)."""
+    seconds = SECONDS if seconds is None else seconds
+    try:
+        return _diagnosed(LineIndex(lines, seconds), causes)
+    except OverBudgetError:
+        told = f"The log was not judged: it takes more than {seconds:g} s of processor time. Read its last lines."
+        return Diagnosis("not_judged", None, told, ())
+
+
+def _diagnosed(index: LineIndex, causes: Sequence[Cause]) -> Diagnosis:
+    lines = index.lines
+    started = max(index.matching(_STARTED), default=-1)
+    matches = sorted(_matches(index, causes, started), key=lambda match: match.rank)
     # What came before a start did not prevent it.
     ending = [match for match in matches if match.at > started]
-    if ending and ending[0].level in _NOTES and _errors(lines[started + 1 :]):
+    if ending and ending[0].level in _NOTES and _errors(index, started + 1):
         ending = []  # an error that no cause explains matters more than a note
     also: dict[str, tuple[Cause, Evidence]] = {}
     if not ending:
         for match in matches:
             also.setdefault(match.cause.name, (match.cause, _evidence(lines[match.at])))
-        if started >= 0 and not _errors(lines[started + 1 :]):
+        if started >= 0 and not _errors(index, started + 1):
             found = (_evidence(lines[started]),)
             return Diagnosis("healthy", None, "The server started.", found, also=tuple(also.values())[:_MOST_ALSO])
         if _is_no_text(lines):
             return Diagnosis("unknown", None, "The log is no text: name the file that holds the server's output.", ())
         told = "No cause is known for these lines." if lines else "The log is empty."
-        return Diagnosis("unknown", None, told, _lines_that_matter(lines))
+        return Diagnosis("unknown", None, told, _lines_that_matter(index))
     first = ending[0]
     for match in matches:
         if match.cause.name != first.cause.name and match.at != first.at:
@@ -126,26 +136,28 @@ def _evidence(line: LogLine) -> Evidence:
     return Evidence(line.number, line.text)
 
 
-def _matches(lines: Sequence[LogLine], causes: Sequence[Cause], started: int) -> Iterator[_Match]:
-    """The first match of each matcher, and its first after the last start of the server. A pattern is tried on the
-    whole text first, since most are in no line of it."""
-    whole = "\n".join(line.text for line in lines)
+def _matches(index: LineIndex, causes: Sequence[Cause], started: int) -> Iterator[_Match]:
+    """The first match of each matcher, and its first after the last start of the server."""
     for cause in causes:
         for matcher in cause.matchers:
-            if not matcher.anchored and matcher.line.search(whole) is None:
+            places = index.matching(matcher.line)
+            if not places or any(not index.matching(one) for one in matcher.elsewhere):
                 continue
-            parts = [(0, started + 1), (started + 1, len(lines))] if started >= 0 else [(0, len(lines))]
-            for first, end in parts:
-                yield from _first(lines, first, end, cause, matcher)
+            after = bisect_right(places, started)
+            for part in (places[:after], places[after:]):
+                yield from _first(index, part, cause, matcher)
 
 
-def _first(lines: Sequence[LogLine], first: int, end: int, cause: Cause, matcher: Matcher) -> Iterator[_Match]:
+def _first(index: LineIndex, places: Sequence[int], cause: Cause, matcher: Matcher) -> Iterator[_Match]:
     """The first match among some lines, and those on warnings and notes before it."""
     warned = 0
-    for at in range(first, end):
-        line = lines[at]
+    for at in places:
+        index.check()
+        line = index.lines[at]
+        if line.level == "DEBUG" or not _holds(index, at, matcher.conditions):
+            continue
         match = matcher.line.search(line.text)
-        if match and line.level != "DEBUG" and not _never(line.text, match) and _holds(lines, at, matcher.conditions):
+        if match and not _never(line.text, match):
             captured = {name: value for name, value in match.groupdict().items() if value is not None}
             yield _Match(cause, matcher, at, captured, line.level)
             warned += 1
@@ -159,29 +171,21 @@ def _never(text: str, match: re.Match[str]) -> bool:
     return found is not None and match.start() < found.end()
 
 
-def _holds(lines: Sequence[LogLine], at: int, conditions: Mapping[str, re.Pattern[str]]) -> bool:
-    line = lines[at]
+def _holds(index: LineIndex, at: int, conditions: Mapping[str, re.Pattern[str]]) -> bool:
     for name, pattern in conditions.items():
         if name in ("with", "without"):
-            seen = pattern.search(line.text) is not None
+            seen = pattern.search(index.lines[at].text) is not None
         elif name == "frame":
-            frames = [one.text for one in _own(lines, at)[-_LAST_FRAME - 1 : -1] if _FRAME.search(one.text)]
-            seen = bool(frames) and pattern.search(frames[-1]) is not None
+            seen = bool(frame := index.frame(at)) and pattern.search(frame) is not None
         elif name in ("around", "not_around"):
-            seen = any(pattern.search(one.text) for one in _own(lines, at))
+            seen = index.near(pattern, at)
         elif name == "followed":
-            seen = any(pattern.search(one.text) for one in lines[at + 1 :])
+            seen = max(index.matching(pattern)[-1:], default=-1) > at
         else:
-            seen = any(pattern.search(one.text) for one in lines[:at])
+            seen = min(index.matching(pattern)[:1], default=at) < at
         if seen is (name in _MUST_NOT):
             return False
     return True
-
-
-def _own(lines: Sequence[LogLine], at: int) -> list[LogLine]:
-    """A line and those of its process shortly before it."""
-    near, process = lines[max(0, at - _TRACEBACK) : at + 1], lines[at].process
-    return [one for one in near if not process or one.process in ("", process)]
 
 
 def _is_no_text(lines: Sequence[LogLine]) -> bool:
@@ -190,19 +194,23 @@ def _is_no_text(lines: Sequence[LogLine]) -> bool:
     return bool(text) and 10 * len(_NO_TEXT.findall(text)) > len(text)
 
 
-def _errors(lines: Sequence[LogLine]) -> dict[str, LogLine]:
-    """The lines that name an error, each text once."""
+def _errors(index: LineIndex, first: int = 0) -> dict[str, LogLine]:
+    """The lines that name an error, from an index on, each text once."""
+    named = {*index.matching(_MATTERS), *(at for at, line in enumerate(index.lines) if line.level == "CRITICAL")}
+    return _without_never(index, sorted(at for at in named if at >= first))
+
+
+def _without_never(index: LineIndex, places: Sequence[int]) -> dict[str, LogLine]:
     found: dict[str, LogLine] = {}
-    for line in lines:
-        if (_MATTERS.search(line.text) or line.level == "CRITICAL") and not _NEVER.search(line.text):
-            found.setdefault(line.text, line)
+    never = set(index.matching(_NEVER))
+    for at in places:
+        if at not in never:
+            found.setdefault(index.lines[at].text, index.lines[at])
     return found
 
 
-def _lines_that_matter(lines: Sequence[LogLine]) -> tuple[Evidence, ...]:
+def _lines_that_matter(index: LineIndex) -> tuple[Evidence, ...]:
     """The first lines that name an error, or else the last lines."""
-    found = _errors(lines)
-    if not found:
-        found = {line.text: line for line in lines if _ENDS.search(line.text) and not _NEVER.search(line.text)}
-    chosen = list(found.values())[:_MOST_EVIDENCE] or list(lines[-3:])
+    found = _errors(index) or _without_never(index, index.matching(_ENDS))
+    chosen = list(found.values())[:_MOST_EVIDENCE] or list(index.lines[-3:])
     return tuple(_evidence(line) for line in chosen)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import BinaryIO
 
 _HEAD, _TAIL = 512 << 10, 1536 << 10  # bytes that are read of a longer log: the start's arguments, and its end
 _LONGEST = 4000  # characters of a line; the arguments of an engine take some 3,000
+_FIRST_LINES, _LAST_LINES = 10_000, 50_000  # that are read of a log of more lines
 
 _COLOUR = re.compile(r"\x1b(?:\[[0-9;?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)?)")
 _DATE = r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,\d]{0,12}(?:Z|[+-]\d\d:?\d\d)?\]?\s{1,4}"
@@ -38,7 +40,7 @@ _NOTE = re.compile(
     r"\[?(?P<letter>[IW])\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} |\S{1,120}:\d{1,8}:\d{1,8} \[\d{1,3}\] NCCL (?P<nccl>INFO)\b"
 )
 """A note or a warning of PyTorch's or NCCL's own."""
-_CUT = re.compile(r"(?:Error|Exception): .{40,}[\w,]$")
+_CUT = re.compile(r"(?:Error|Exception): .{40}")
 _GOES_ON = re.compile(r"(?!frame #|terminate called|what\(\): )[a-z\d(]")
 _NAMED = r"(?:api[_-]?k(?:ey\w{0,8}|\w{1,3})?|access[_-]?key|token|passw(?:or)?d|secret)(?![a-z])"
 _VALUE = r"""(?!(?:None|null|True|False|\*\*\*)\b)(?:\[[^\]\n]*\]?|'[^'\n]*'?|"[^"\n]*"?|[^\s&,;'"\[\](){}]{4,})"""
@@ -46,13 +48,14 @@ _SECRETS = (  # what is kept of each stands in its first group
     re.compile(r"()\bhf_[A-Za-z0-9]{6,}"),
     re.compile(r"()\b(?:(?:sk|gh[pousr]|glpat|xox[abp]|nvapi)[-_]|github_pat_|AIza|ya29\.)[A-Za-z0-9_-]{10,}"),
     re.compile(r"()\b(?:AKIA|ASIA)[A-Z0-9]{12,}"),
-    re.compile(r"()\beyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]*)?"),
+    re.compile(r"()\beyJ[\w-]{10,400}\.[\w-]{10,}(?:\.[\w-]*)?"),
     re.compile(r"(?i)(\bbearer |\bauthorization['\"]?: ?['\"]?basic )[^\s'\",]{4,}"),
     re.compile(r"(://)[^/\s:@]{1,100}:[^/\s@]{1,200}(?=@)"),
     re.compile(r"(?i)((?:[?&]|\b)(?:signature|sig)=)[^\s&'\"]{8,}"),
     # --api-key takes several words, and a list of words has each in quotes.
     re.compile(
-        rf"(?i)(--[\w-]{{0,40}}{_NAMED}(?:=|['\"], ?| ))(?!-)(?:['\"][^'\"\n]*['\"]?|[^\s'\"]+(?: (?!-)[^\s'\"]+)*)"
+        rf"(?i)((?<!-)--[\w-]{{0,40}}{_NAMED}(?:=|['\"], ?| ))(?!-)"
+        r"(?:['\"][^'\"\n]*['\"]?|[^\s'\"]+(?: (?!-)[^\s'\"]+)*)"
     ),
     re.compile(rf"(?i)((?<![a-z]){_NAMED}['\"]? ?[:=] ?){_VALUE}"),
     re.compile(rf"(?i)(\bname['\"]?: ?['\"]?[\w-]{{0,60}}{_NAMED}['\"]?,? {{1,4}}['\"]?value['\"]?: ?){_VALUE}"),
@@ -96,28 +99,34 @@ def read_log(stream: BinaryIO) -> list[LogLine]:
 
 
 def read_lines(text: str, process: str = "", first: int = 1) -> list[LogLine]:
-    """The lines of a text that are not empty, numbered from `first`; `process` wrote those that do not say who did."""
+    """The lines of a text that are not empty, numbered from `first`; `process` wrote those that do not say who did. Of
+    more than 60,000 lines, the first and the last."""
     raw = text.split("\n")
-    indented = min((len(one) - len(one.lstrip(" ")) for one in raw if one.strip()), default=0)
+    numbered = list(enumerate(raw, first))
+    if len(raw) > _FIRST_LINES + _LAST_LINES:
+        numbered = [*numbered[:_FIRST_LINES], *numbered[-_LAST_LINES:]]
+    indented = min((len(one) - len(one.lstrip(" ")) for _, one in numbered if one.strip()), default=0)
     found = []
-    for number, whole in enumerate(raw, first):
-        for part in _parts(whole.rstrip("\r")):
+    seen: dict[str, list[LogLine]] = {}  # by the text of a line, since logs repeat themselves
+    for number, whole in numbered:
+        if whole not in seen:
             # A progress bar writes over its line: what it wrote last counts.
-            line = _line(number, part.rpartition("\r")[2][indented:] if "\r" in part else part[indented:], process)
-            if line.text:
-                found.append(line)
+            parts = (part.rpartition("\r")[2][indented:] for part in _parts(whole.rstrip("\r")))
+            seen[whole] = [line for part in parts if (line := _line(number, part, process)).text]
+        found += [line if line.number == number else replace(line, number=number) for line in seen[whole]]
     return _joined(found)
 
 
 def _joined(lines: list[LogLine]) -> list[LogLine]:
     """The lines, with an error's message whole that a terminal or a page broke in two: it ends within a sentence, and
     what follows begins within one."""
-    for at in range(len(lines) - 2, -1, -1):
-        line, after = lines[at], lines[at + 1]
+    joined = list(lines)
+    for at, (line, after) in enumerate(pairwise(lines)):
         same = not after.level and after.process in ("", line.process)
-        if same and _GOES_ON.match(after.text) and _CUT.search(line.text):
-            lines[at] = replace(line, text=masked(f"{line.text} {after.text}"[:_LONGEST]))
-    return lines
+        ends_within = line.text[-1].isalnum() or line.text[-1] in "_,"
+        if same and ends_within and _GOES_ON.match(after.text) and _CUT.search(line.text):
+            joined[at] = replace(line, text=masked(f"{line.text} {after.text}"[:_LONGEST]))
+    return joined
 
 
 def _parts(raw: str) -> list[str]:

@@ -87,7 +87,7 @@ class ServerFacts:
 
 def facts_of_log(lines: Sequence[LogLine]) -> ServerFacts:
     """What the log shows of the server's command, its accelerator, and the memory that it measured."""
-    texts = [line.text for line in lines]
+    texts = list(dict.fromkeys(line.text for line in lines))
     version = next((found[1] for text in texts for one in _VERSIONS if (found := one.search(text))), "")
     model, arguments = _command(texts)
     card = next((found[1] for text in texts for one in _CARDS if (found := one.search(text))), "")

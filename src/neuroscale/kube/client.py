@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -196,17 +197,30 @@ class Cluster:
                 return found
             parameters["continue"] = following
 
-    def log(self, namespace: str, pod: str, container: str, bounds: Mapping[str, str]) -> str:
-        """The log of a container, as far as `bounds` go (the API's own: `limitBytes`, `tailLines`, `previous`)."""
+    def log(
+        self, namespace: str, pod: str, container: str, bounds: Mapping[str, str], most_bytes: int, until: float
+    ) -> str:
+        """The log of a container, as far as `bounds` go (the API's own: `tailLines`, `previous`), and its first
+        `most_bytes`. `until`: when its reading ends, by `time.monotonic`; it raises KubernetesError then."""
         address = f"{self.path('v1', 'Pod', namespace, pod)}/log"
+        parameters = {"container": container, "limitBytes": str(most_bytes), **bounds}
+        until = min(until, time.monotonic() + _LOG_TIMEOUT)
+        held = b""
         try:
-            response = self._client.get(address, params={"container": container, **bounds}, timeout=_LOG_TIMEOUT)
+            with self._client.stream("GET", address, params=parameters, timeout=_LOG_TIMEOUT) as response:
+                if not response.is_success:
+                    response.read()
+                    raise self._refused("GET", address, response)
+                for chunk in response.iter_bytes():
+                    held += chunk
+                    if len(held) >= most_bytes:
+                        break
+                    if time.monotonic() > until:
+                        raise KubernetesError(f"{self.name} ({self.url}) sends {address} too slowly.")
         except httpx.HTTPError as error:
             told = f"{self.name} ({self.url}) does not answer GET {address}: {type(error).__name__}."
             raise KubernetesError(told) from error
-        if not response.is_success:
-            raise self._refused("GET", address, response)
-        return response.content.decode("utf-8", errors="replace")
+        return held[:most_bytes].decode("utf-8", errors="replace")
 
     def apply(
         self, wanted: Object, *, dry_run: bool = False, strict: bool = True, force: bool = True, manager: str = _MANAGER

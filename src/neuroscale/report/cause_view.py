@@ -80,7 +80,7 @@ def cause_mapping(explained: Explanation) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "verdict": diagnosis.verdict,
-        "known": diagnosis.verdict != "unknown",
+        "known": diagnosis.verdict in ("cause", "healthy"),
         "cause": cause.name if cause else None,
         "title": cause.title if cause else None,
         "sentence": diagnosis.sentence,
@@ -151,6 +151,7 @@ def cause_lines(explained: Explanation) -> list[str]:
     heads = {
         "healthy": started if explained.unready else "Healthy: the server started.",
         "unknown": f"Unknown: {diagnosis.sentence}",
+        "not_judged": f"Not judged: {diagnosis.sentence}",
     }
     lines = [f"{cause.title} ({cause.name})." if cause else heads[diagnosis.verdict]]
     if cause:
