@@ -155,6 +155,9 @@ def test_the_commands_of_a_report_are_for_those_who_read_it_and_not_for_the_job_
     assert lines() == ("status chat --context=local", "--context=local")
     monkeypatch.setenv(GATEWAY_VARIABLE, "")
     assert lines() == ("status chat", "")
-    gateway = {"state": str(platform.folder), "authority": "/authority.crt", "port": 24443}
+    # The job's user may not read the platform's state.
+    authority = str(control_plane.control_plane(platform).authority_file)
+    gateway = {"state": "/of/somebody/else", "authority": authority, "port": 24443}
     monkeypatch.setenv(GATEWAY_VARIABLE, json.dumps(gateway))
-    assert lines() == (f"status chat --state={platform.folder}", f"--kubeconfig={kubeconfig(platform)}")
+    monkeypatch.setattr(State, "read", lambda _: pytest.fail("the job read the platform's state"))
+    assert lines() == ("status chat --state=/of/somebody/else", f"--kubeconfig={kubeconfig(platform)}")

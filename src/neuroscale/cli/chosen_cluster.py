@@ -21,7 +21,7 @@ from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.errors import InputError, NeuroscaleError, Problem
 from neuroscale.core.validation import suggest
 from neuroscale.kube.client import Cluster
-from neuroscale.local.control_plane import control_plane, kubeconfig
+from neuroscale.local.control_plane import control_plane, kubeconfig, kubeconfig_beside
 from neuroscale.local.gateway import NAME, REDIRECT
 from neuroscale.local.process import is_running
 from neuroscale.local.state import State
@@ -281,11 +281,10 @@ def environments_in(where: Where, root: Path, *, local: bool) -> frozenset[str] 
 def _of_readers() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The options by which those who read a workflow's reports ask its cluster with this project's commands and with
     kubectl: none, for their own kubeconfig's, or those of the local platform."""
-    _, folder = local_gateway(os.environ)
-    if not folder:
+    way, folder = local_gateway(os.environ)
+    if way is None:
         return (), ()
-    state = State.read(Path(folder))
-    return (f"--state={folder}",), (f"--kubeconfig={kubeconfig(state)}",) if state is not None else ()
+    return (f"--state={folder}",), (f"--kubeconfig={kubeconfig_beside(way.authority)}",)
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,12 @@ def kubeconfig(state: State) -> Path:
     return control_plane(state).kubeconfig
 
 
+def kubeconfig_beside(authority: Path) -> Path:
+    """The administrator's kubeconfig, by the file of the cluster's certificate authority: a workflow's job may not read
+    the state."""
+    return authority.with_name(f"{ADMINISTRATOR}.kubeconfig")
+
+
 def prepare(state: State) -> None:
     """Write programs, certificates and kubeconfigs. Raises UntrustedError if set-up has not built a program."""
     for name in _PROGRAMS:
