@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import re._constants as names  # type: ignore[import-not-found]
 import re._parser as parser  # type: ignore[import-not-found]
@@ -246,3 +247,15 @@ def test_a_log_of_many_lines_is_read_at_both_ends() -> None:
     lines = read_lines("\n".join(str(number) for number in range(1, 100_001)))
     assert len(lines) == 40_000
     assert [(one.number, one.text) for one in (lines[0], lines[-1])] == [(1, "1"), (100_000, "100000")]
+
+
+@pytest.mark.parametrize("distinct", [False, True])
+def test_a_log_of_json_that_holds_many_lines_is_read_at_both_ends(distinct: bool) -> None:
+    """Each line in JSON holds 5,000 lines of its program."""
+    held = ("\n".join(f"{row}{at}" if distinct else "ab"[at % 2] for at in range(5_000)) for row in range(40))
+    log = "\n".join(json.dumps({"log": text}) for text in held)
+    lines = read_lines(log)
+    assert len(lines) == 40_000
+    assert [one.number for one in (lines[0], lines[7_999], lines[8_000], lines[-1])] == [1, 2, 34, 40]
+    assert_soon(log)
+    assert len(read_lines("\n".join(log.split("\n")[:8]))) == 40_000, "as many as are read"

@@ -102,6 +102,23 @@ FAULTY = [
     ("requirements/serve.txt", f"a==1 {HASH} # b \\\n--index-url=c\n", "unread-lock"),
     ("requirements/serve.txt", "# a\r--index-url=b\n", "unread-lock"),
     ("requirements/serve.txt", "# a\u2028--index-url=b\n", "unread-lock"),
+    *(
+        ("platform/portal/package.json", json.dumps({"packageManager": manager}), "foreign-source")
+        for manager in (f"yarn@https://{HERE}/y.js", "yarn@git+ssh://a/b", "yarn@../y.js", "yarn", "", None, ["yarn@4"])
+    ),
+    *(
+        ("platform/local/tools/caddy/go.mod", text, "foreign-source")
+        for text in (
+            "replace a.org/a => b.org/a v1.0.0\n",
+            "replace a.org/a v1.0.0 => b.org/a v1.0.0 // why\n",
+            "replace a.org/a => ../a\n",
+            "replace a.org/a => a.org/a\n",
+            "replace (\r\n\ta.org/a => b.org/a v1.0.0\r\n)\r\n",
+            "replace a.org/a=>b.org/a v1.0.0",
+            "replace(a.org/a => a.org/a v1.0.0)",
+        )
+    ),
+    ("go.mod", 'replace "a.org/a//" => ../a\n', "unread-lock"),
     ("platform/local/tools/caddy/go.sum", "a v1.0.0\n", "no-digest"),
     ("platform/local/tools/caddy/go.sum", f"a v1.0.0 {SUM}\na v1.0.0 {OTHER_SUM}\n", "changed-digest"),
     (".pre-commit-config.yaml", f"repos:\n- repo: https://{HERE}/a\n  rev: v1\n", "no-digest"),
@@ -130,6 +147,10 @@ def test_another_source_and_a_missing_digest_are_found(path: str, text: str, rul
         (LOCK, npm(link=True, resolved="app", version=None, integrity=None)),
         ("package.json", json.dumps({"dependencies": {"a": "^1.2.3 || 2.x", "b": "npm:@c/d@1.0.0-rc.1", "e": "*"}})),
         ("package.json", json.dumps({"workspaces": ["app"], "overrides": {"a": {".": "1", "b": "$c"}}})),
+        ("package.json", json.dumps({"packageManager": "yarn@4.9.1"})),
+        ("package.json", json.dumps({"packageManager": f"pnpm@10.0.0-rc.1+sha512.{'a' * 128}"})),
+        ("go.mod", "module a\n\ngo 1.26.6\n\ntoolchain go1.26.7\n\nrequire b.org/b v1.0.0 // b => c\n"),
+        ("go.mod", "replace a.org/a => a.org/a v1.0.0\n\nreplace (\n\tb.org/b v1.0.0 => b.org/b v1.1.0\n)\n"),
         (".npmrc", "; no hosts\nomit-lockfile-registry-resolved=true\nlegacy-peer-deps = true\n\n"),
         ("requirements/serve.txt", f"# made by uv\na==1.0+cpu ; python_version > '3' \\\n    {HASH} \\\n    {HASH}\n"),
         ("requirements/serve.txt", f"a[b,c]==1 {HASH}\n    # via d\n"),
@@ -145,11 +166,25 @@ def test_a_plain_lock_has_no_fault(path: str, text: str) -> None:
 
 def test_no_lock_of_this_repository_has_a_fault() -> None:
     listed = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, check=True)
-    locks = list(filter(reader_of, listed.stdout.splitlines()))
+    # The replacements of a go.mod are judged against those of its base.
+    locks = [path for path in filter(reader_of, listed.stdout.splitlines()) if not path.endswith("go.mod")]
     assert len(locks) > 30
     digests: dict[str, str] = {}
     assert [fault for path in locks for fault in faults_of(path, (ROOT / path).read_bytes(), digests)] == []
     assert len(digests) > 10_000
+
+
+def test_a_go_mod_of_this_repository_has_only_the_replacements_of_its_base(repository: Repository) -> None:
+    modules = {str(path.relative_to(ROOT)): path.read_text() for path in ROOT.glob("platform/local/tools/*/go.mod")}
+    assert len(modules) > 10
+    repository.commit({**modules})
+    released = {path: text.replace(" v0.", " v1000.0.0-0.") for path, text in modules.items()}
+    assert findings_of(repository, **{path: f"{text}// Looked at again.\n" for path, text in modules.items()}) == []
+    assert findings_of(repository, **released) == [], "another version of a replacement that the base has"
+    led_away = {path: f"{text}\nreplace a.org/a => b.org/a v1.0.0\n" for path, text in modules.items()}
+    assert findings_of(repository, **led_away) == [("foreign-source", path) for path in sorted(modules)]
+    changed = {path: text.replace("=> gitea.com/gitea/act", "=> b.org/act") for path, text in led_away.items()}
+    assert findings_of(repository, **changed) == [("foreign-source", "platform/local/tools/gitea/go.mod")]
 
 
 @pytest.fixture
@@ -204,8 +239,8 @@ def test_the_faults_of_a_lock_are_bounded_and_one_that_is_too_large_is_found(rep
     assert findings_of(repository, **{LOCK: b" " * (16 * 2**20 + 1)}) == [("unread-lock", LOCK)]
 
 
-@pytest.mark.parametrize("path", ["requirements.txt", ".npmrc", "go.sum", LOCK, ".pre-commit-config.yaml"])
-@pytest.mark.parametrize("sign", ["#", " ", "=", "a;", "[", "a v", "-\n", "a==1 ", "\\\n"])
+@pytest.mark.parametrize("path", ["requirements.txt", ".npmrc", "go.sum", "go.mod", LOCK, ".pre-commit-config.yaml"])
+@pytest.mark.parametrize("sign", ["#", " ", "=", "a;", "[", "a v", "-\n", "a==1 ", "\\\n", "v => "])
 def test_a_large_lock_of_one_sign_takes_no_long_time(path: str, sign: str) -> None:
     start = time.process_time()
     faults_of(path, (sign * (2**20 // len(sign))).encode(), {})

@@ -20,7 +20,7 @@ from neuroscale.cli.render import render_request
 from neuroscale.cli.replan import replan_service
 from neuroscale.gate import runner
 from neuroscale.gate.check import Run, Subject
-from neuroscale.gate.evaluation import GateResult
+from neuroscale.gate.evaluation import Evaluation, GateResult, guarded
 from neuroscale.gate.judged_files import GateInput
 from neuroscale.gate.verdict import Check, Finding, Outcome, Severity
 from neuroscale.repo.snapshot import MemorySnapshot
@@ -653,6 +653,33 @@ def test_only_what_the_base_refuses_in_the_same_words_is_excused() -> None:
     assert excused(of(fault.model_copy(update={"file": "manifests/dev/other/plan.yaml"}))) == red
     assert excused(of(fault.model_copy(update={"severity": Severity.NOTICE}))) == red, "the base only remarked it"
     assert excused(of(fault, Outcome.UNTRUSTED)) == red, "a check that cannot be trusted excuses nothing"
+
+
+def test_what_the_bounds_of_a_verdict_cut_is_not_excused() -> None:
+    def found(*messages: str, severity: Severity = Severity.ERROR) -> list[Finding]:
+        file = f"{SERVICE}/plan.yaml"
+        return [
+            Finding(gate="drift", rule="edited", file=file, message=message, fix="Render.", severity=severity)
+            for message in messages
+        ]
+
+    def ended(findings: list[Finding]) -> Run:
+        result = guarded("drift", "Drift", lambda: Evaluation(tuple(findings), 1, 1, "files", 1, 1))
+        return _a_run().ended_with("drift", result, None)
+
+    def outcome(head: list[Finding], base: list[Finding]) -> Outcome:
+        run = ended(head)
+        left = {"drift": runner._errors(run.results[0])}
+        (result,) = runner._with_faults_of_base_as_notices(run, left, ended(base)).results
+        return result.check.outcome
+
+    old = found(*map(str, range(1005)))
+    noticed = found("a remark", severity=Severity.NOTICE)
+    assert outcome(old[:1000], old[:1000]) is Outcome.PASSED
+    assert outcome([*old, *found("new")], [*old, *noticed]) is Outcome.FINDINGS, "as many are not listed on each side"
+    long = "a" * 2000
+    assert outcome(found(long), found(long)) is Outcome.PASSED
+    assert outcome(found(f"{long}b"), found(f"{long}c")) is Outcome.FINDINGS, "they differ where nobody sees it"
 
 
 def _a_run() -> Run:

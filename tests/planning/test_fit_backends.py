@@ -48,6 +48,9 @@ _GEMMA4: dict[str, Any] = {
 }
 
 
+_PER_QUANT = '{"linear_backend_per_quant":{"fp8":"flashinfer_cutlass","mxfp8":"auto"}}'
+
+
 def gemma4() -> ModelFacts:
     return read_config(_GEMMA4, "gemma4")
 
@@ -105,6 +108,7 @@ def test_a_backend_that_cannot_serve_the_model_is_refused_with_vllms_reason(
         (deepseek_v2_lite(), H100, "--attention-backend FLASHMLA", "0.27.0"),
         (llama_8b(), H100, "--attention-backend auto --moe-backend flashinfer-cutlass", "0.27.0"),
         (qwen3_30b_a3b(), H100, "--moe-backend triton", "0.27.0"),
+        (llama_8b(), H100, '--kernel-config {"linear_backend_per_quant":{"fp8":"auto"}}', "0.32.0"),
     ],
 )
 def test_a_backend_that_serves_the_model_changes_nothing(
@@ -133,6 +137,8 @@ def test_a_backend_that_serves_the_model_changes_nothing(
         (llama_8b(), H100, '--attention-config {"backend_per_kind":{"full":"FLASHINFER"}}', "0.27.0", "single kinds"),
         (gpt_oss_20b(), L40S, "--moe-backend triton", "0.27.0", "whether triton computes the experts"),
         (llama_8b(), H100, "--linear-backend marlin", "0.27.0", "whether marlin has a kernel"),
+        (llama_8b(), H100, f"--kernel-config {_PER_QUANT}", "0.32.0", "whether flashinfer_cutlass has a kernel"),
+        (llama_8b(), H100, f"--linear-backend marlin --kernel-config {_PER_QUANT}", "0.32.0", "cutlass or marlin has"),
     ],
 )
 def test_what_the_rules_do_not_decide_is_said_and_never_fits_silently(
@@ -143,6 +149,26 @@ def test_what_the_rules_do_not_decide_is_said_and_never_fits_silently(
     assert result.confidence == "low"
     assert why in result.uncounted[0].clause
     assert any(result.uncounted[0].clause in reason for reason in result.reasons)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8", "1"), ("VLLM_FLASHINFER_MOE_BACKEND", "latency")]
+)
+def test_a_variable_that_chooses_kernels_for_experts_never_fits_silently(name: str, value: str) -> None:
+    result = judged(gpt_oss_20b(), H100, "", "0.27.0", **{name: value})
+    assert (result.verdict, [part.dest for part in result.uncounted]) == ("tight", [name])
+    assert judged(gpt_oss_20b(), H100, "", "0.27.0", VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8="0").uncounted == ()
+
+
+def test_latent_attention_that_a_variable_turns_off_does_not_refuse_a_backend() -> None:
+    def verdict(facts: ModelFacts, name: str, disabled: str) -> tuple[str, bool]:
+        words = f"--attention-backend={name}"
+        result = judged(facts, H100, words, "0.29.0", VLLM_MLA_DISABLE=disabled)
+        return result.verdict, any("ordinary heads" in part.clause for part in result.uncounted)
+
+    assert verdict(deepseek_v2_lite(), "FLASH_ATTN", "1") == ("tight", True)
+    assert verdict(deepseek_v2_lite(), "FLASH_ATTN", "0") == ("refused", False)
+    assert verdict(llama_8b(), "FLASHMLA", "1") == ("refused", False), "it has no latent attention to turn off"
 
 
 def test_the_variable_counts_where_the_release_reads_it() -> None:

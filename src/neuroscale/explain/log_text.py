@@ -106,20 +106,24 @@ def read_log(stream: BinaryIO) -> list[LogLine]:
 def read_lines(text: str, process: str = "", first: int = 1) -> list[LogLine]:
     """The lines of a text that are not empty, numbered from `first`; `process` wrote those that do not say who did. Of
     more than 40,000 lines, the first and the last."""
-    raw = text.split("\n")
-    numbered = list(enumerate(raw, first))
-    if len(raw) > _FIRST_LINES + _LAST_LINES:
-        numbered = [*numbered[:_FIRST_LINES], *numbered[-_LAST_LINES:]]
+    numbered = _both_ends(list(enumerate(text.split("\n"), first)))
     indented = min((len(one) - len(one.lstrip(" ")) for _, one in numbered if one.strip()), default=0)
+    # One line in JSON may hold thousands, so they are counted again.
+    parts = _both_ends([(number, part) for number, whole in numbered for part in _parts(whole.rstrip("\r"))])
     found = []
-    seen: dict[str, list[LogLine]] = {}  # by the text of a line, since logs repeat themselves
-    for number, whole in numbered:
-        if whole not in seen:
+    seen: dict[str, LogLine] = {}  # by the text of a line, since logs repeat themselves
+    for number, part in parts:
+        if part not in seen:
             # A progress bar writes over its line: what it wrote last counts.
-            parts = (part.rpartition("\r")[2][indented:] for part in _parts(whole.rstrip("\r")))
-            seen[whole] = [line for part in parts if (line := _line(number, part, process)).text]
-        found += [line if line.number == number else replace(line, number=number) for line in seen[whole]]
+            seen[part] = _line(number, part.rpartition("\r")[2][indented:], process)
+        if (line := seen[part]).text:
+            found.append(line if line.number == number else replace(line, number=number))
     return _joined(found)
+
+
+def _both_ends(numbered: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    most = _FIRST_LINES + _LAST_LINES
+    return numbered if len(numbered) <= most else [*numbered[:_FIRST_LINES], *numbered[-_LAST_LINES:]]
 
 
 def _joined(lines: list[LogLine]) -> list[LogLine]:

@@ -14,6 +14,7 @@ from neuroscale.manifests.objects import Manifest
 MOST_FINDINGS = 1000
 """The most findings of one check that a verdict lists."""
 _LONGEST = 2000  # characters of a finding's message
+_MORE = "more"  # the rule of the finding that counts those that a verdict does not list
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,12 @@ def _bounded(name: str, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     told = f"and {more} more findings of this check, here and in other files, are not listed"
     fix = "Correct those that are listed, and run the gate again."
     first = kept[0]
-    return (*kept, file_finding(name, "more", first.file, told, fix, severity=first.severity))
+    return (*kept, file_finding(name, _MORE, first.file, told, fix, severity=first.severity))
+
+
+def says_all(finding: Finding) -> bool:
+    """Whether the finding stands for itself alone, and a verdict's bounds have cut nothing off its message."""
+    return finding.rule != _MORE and len(finding.message) <= _LONGEST
 
 
 def file_finding(

@@ -17,7 +17,7 @@ from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.files import scratch_folder
 from neuroscale.core.printable import plainly_counted
 from neuroscale.gate.check import GateCheck, Run, Subject, begin, in_order
-from neuroscale.gate.evaluation import GateResult, file_finding
+from neuroscale.gate.evaluation import GateResult, file_finding, says_all
 from neuroscale.gate.file_kinds import in_words
 from neuroscale.gate.judged_files import GateInput, ServiceFolder, read_paths, texts_of_files
 from neuroscale.gate.merged_change import Change, read_change, texts_of, touches_rendering
@@ -346,10 +346,10 @@ def _base_of(run: Run, change: Change) -> Subject:
 def _with_faults_of_base_as_notices(run: Run, left: Mapping[str, list[Finding]], base: Run) -> Run:
     """The run, in which an error of a service that the change leaves alone is a notice where the base's own judgement
     has it in the same words: one broken service on main does not refuse every change of the catalog. What the change
-    breaks, or breaks otherwise, stays an error."""
+    breaks, or breaks otherwise, stays an error; so does what the bounds of a verdict cut, since the rest may differ."""
     known = {_said(one) for result in base.results for one in _errors(result)}
     for result in run.results:
-        excused = [one for one in left.get(result.check.name, ()) if _said(one) in known]
+        excused = [one for one in left.get(result.check.name, ()) if says_all(one) and _said(one) in known]
         if not excused:
             continue
         findings = tuple(_as_notice(one) if one in excused else one for one in result.findings)

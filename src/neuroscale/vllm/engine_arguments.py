@@ -233,14 +233,20 @@ def _backends(values: Mapping[str, Any]) -> dict[str, Any]:
         said if isinstance(said := values.get(dest), Mapping) else {} for dest in ("attention_config", "kernel_config")
     )
 
-    def named(dest: str, config: Mapping[str, Any], key: str) -> str:
-        name = str(values.get(dest) or config.get(key) or "").replace("-", "_")
+    def plain(name: Any) -> str:
+        name = str(name or "").replace("-", "_")
         return "" if name.lower() == "auto" else name
 
+    def named(dest: str, config: Mapping[str, Any], key: str) -> str:
+        return plain(values.get(dest) or config.get(key))
+
+    per_quant = kernels.get("linear_backend_per_quant")
+    linear = {named("linear_backend", kernels, "linear_backend")}
+    linear |= {plain(name) for name in per_quant.values()} if isinstance(per_quant, Mapping) else set()
     return {
         "attention_backend": named("attention_backend", attention, "backend").upper(),
         "experts_backend": named("moe_backend", kernels, "moe_backend").lower(),
-        "linear_backend": named("linear_backend", kernels, "linear_backend").lower(),
+        "linear_backend": " or ".join(sorted(linear - {""})).lower(),
         "attention_settings": tuple(key for key, value in attention.items() if key != "backend" and value is not None),
     }
 
@@ -291,15 +297,24 @@ ESTIMATE_GRAPHS = "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"
 SECOND_RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
 
 _ASKED_GRAPHS = "the CUDA graphs that it asks for"
+_EXPERTS = "what the kernels for experts take that it asks for"
 _UNPLANNED = {
     "VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE": ("1", "what chunks of a context keep"),
     "VLLM_ALLREDUCE_USE_SYMM_MEM": ("1", "the buffers between ranks"),
     "VLLM_DEEPEP_BUFFER_SIZE_MB": ("1024", "the buffers between ranks"),
+    "VLLM_FLASHINFER_MOE_BACKEND": (None, _EXPERTS),
     "VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE": (None, "the buffer of attention"),
     "VLLM_FUSED_MOE_CHUNK_SIZE": (None, "the scratch space of experts"),
     "VLLM_KV_CACHE_LAYOUT": (None, "how the cache is laid out"),
     "VLLM_MLA_DISABLE": ("0", "what latent attention keeps without its own kernels"),
     "VLLM_USE_BREAKABLE_CUDAGRAPH": (None, _ASKED_GRAPHS),
+    "VLLM_USE_FLASHINFER_MOE_FP16": ("0", _EXPERTS),
+    "VLLM_USE_FLASHINFER_MOE_FP4": ("0", _EXPERTS),
+    "VLLM_USE_FLASHINFER_MOE_FP8": ("0", _EXPERTS),
+    "VLLM_USE_FLASHINFER_MOE_INT4": ("0", _EXPERTS),
+    "VLLM_USE_FLASHINFER_MOE_MXFP4_BF16": ("0", _EXPERTS),
+    "VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8": ("0", _EXPERTS),
+    "VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8_CUTLASS": ("0", _EXPERTS),
     "VLLM_USE_FLASHINFER_SAMPLER": (None, "what its sampler takes"),
     "VLLM_USE_NCCL_SYMM_MEM": ("0", "the buffers between ranks"),
     "VLLM_USE_V1": ("1", "what the first engine takes"),

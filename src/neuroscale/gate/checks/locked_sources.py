@@ -87,8 +87,15 @@ def _npm_manifest(manifest: Mapping[str, Any], place: str = "") -> Iterator[Faul
                 yield Fault("foreign-source", f"{place} {part} {name}".strip(), f"comes from {spec}")
 
 
+_NPM_MANAGER = re.compile(r"[a-z]+@\d[\w.-]*(\+sha(224|256|384|512)\.[0-9a-f]+)?")
+
+
 def _npm_package(text: str, _: Digests) -> Iterator[Fault]:
-    yield from _npm_manifest(json.loads(text))
+    manifest = json.loads(text)
+    yield from _npm_manifest(manifest)
+    manager = manifest.get("packageManager", "npm@1")
+    if not _NPM_MANAGER.fullmatch(str(manager)):
+        yield Fault("foreign-source", "packageManager", f"comes from {manager}")
 
 
 _NPM_SETTINGS = re.compile(
@@ -135,6 +142,21 @@ def _go_sums(text: str, digests: Digests) -> Iterator[Fault]:
             yield Fault("changed-digest", read[1], "has two digests")
 
 
+_GO_REPLACE = re.compile(r"(?:replace\s+)?(\S+)(?:\s+v\S+)?\s+=>\s+(\S+)(\s+v\S+)?")
+
+
+def _go_module(text: str, _: Digests) -> Iterator[Fault]:
+    """Only replacements hold an arrow; one by another version of the same module leads nowhere else."""
+    for line in text.split("\n"):
+        code = line.partition("//")[0].strip()
+        if re.search('["`]', code):
+            yield Fault("unread-lock", code, "is quoted, and the gate reads plain names alone")
+        elif "=>" in code:
+            read = _GO_REPLACE.fullmatch(code)
+            if read is None or not read[3] or read[1] != read[2]:
+                yield Fault("foreign-source", read[1] if read else code, f"is replaced by {read[2] if read else '?'}")
+
+
 def _hooks(text: str, _: Digests) -> Iterator[Fault]:
     for document in read_documents(text, ".pre-commit-config.yaml", _MOST_VALUES):
         for repository in document.value["repos"]:
@@ -168,6 +190,7 @@ _READERS: Mapping[str, Reader] = {
     "package.json": _npm_package,
     ".npmrc": _npm_settings,
     "go.sum": _go_sums,
+    "go.mod": _go_module,
 }
 _AT_ROOT: Mapping[str, Reader] = {".pre-commit-config.yaml": _hooks, CATALOG_INFO: _catalog}
 
@@ -236,6 +259,7 @@ _TRIPWIRES: tuple[tuple[str, str, Rule], ...] = (
     ("requirements.txt", "--index-url=//b", "foreign-source"),
     ("requirements.txt", "a==1", "no-digest"),
     ("go.sum", "a v1.0.0", "no-digest"),
+    ("go.mod", "replace a => b v1.0.0", "foreign-source"),
     (".pre-commit-config.yaml", "repos: [{repo: //b, rev: v1}]", "no-digest"),
     (CATALOG_INFO, "spec: {target: //b}", "foreign-source"),
 )

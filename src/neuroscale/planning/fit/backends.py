@@ -117,6 +117,10 @@ def _not_judged(
         return "keys and values have different sizes"
     if any("sink" in key for key in facts.config or {}):
         return "whether its attention has sinks is not known"
+    if any(kind.kind == "latent" for kind in layers) and any(
+        part.dest == "VLLM_MLA_DISABLE" for part in arguments.unplanned
+    ):
+        return "VLLM_MLA_DISABLE gives its layers ordinary heads"
     if arguments.attention_settings:
         return f"--attention-config sets {', '.join(arguments.attention_settings)}, too"
     return ""
