@@ -210,7 +210,8 @@ def test_a_broken_model_folder_is_seen_as_a_crash_loop_and_never_as_ready(own: O
 
     own.wait(told, "the status says so, with the cause")
     assert "(model_not_found)." in own.neuroscale("explain")
-    assert "no-such-model" in own.kubectl("logs", own.pod()["metadata"]["name"])
+    # A container that has just started again has written nothing yet.
+    own.wait(lambda: "no-such-model" in own.kubectl("logs", own.pod()["metadata"]["name"]), "its log says so")
 
 
 def test_a_corrected_one_is_ready_only_when_its_own_health_says_so(own: Own) -> None:
