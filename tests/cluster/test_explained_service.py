@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -242,6 +243,7 @@ def test_a_command_that_is_ended_while_it_looks_up_causes_leaves_its_report(
     failed = Result(SERVICE, "ready", "It is ready", "failed")
     report = Report("dev", "a" * 40, "2026-11-28T00:00:00Z", 1.0, (failed,))
     monkeypatch.setattr(smoke, "run_and_confirm", lambda *_, **__: report)
+    monkeypatch.setattr(smoke, "load_target", lambda *_: SimpleNamespace(services=[SimpleNamespace(name=SERVICE)]))
     monkeypatch.setattr(smoke, "with_causes", ended)
     file = tmp_path / "smoke.json"
     with pytest.raises(KeyboardInterrupt):
