@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,13 +21,14 @@ from neuroscale.smoke.expected_services import (
     Opened,
     Service,
     Target,
+    ends_of,
     https_url,
     load_target,
     version_that_answers,
     who_am_i,
 )
 from neuroscale.smoke.model_requests import Prompts
-from neuroscale.smoke.pytest_plugin import asking, distrust, hide
+from neuroscale.smoke.pytest_plugin import asking, distrust, hide, remember_ends
 from neuroscale.smoke.results import NeedsError
 from neuroscale.smoke.runner import Spec
 
@@ -106,8 +107,18 @@ def pods(cluster: Cluster, service: Service) -> list[Object]:
 
 
 @pytest.fixture(scope="session")
+def ends(spec: Spec, cluster: Cluster, service: Service, pytestconfig: pytest.Config) -> Mapping[str, int]:
+    """How often the server of each pod had ended before anything was asked of it, by the pod's uid."""
+    found = spec.ends.get(service.name)
+    if found is None:
+        found = ends_of(pods_of(cluster, service.namespace, service.name))
+        remember_ends(pytestconfig, service.name, found)
+    return found
+
+
+@pytest.fixture(scope="session")
 def opened(
-    spec: Spec, cluster: Cluster, target: Target, service: Service, pytestconfig: pytest.Config
+    spec: Spec, cluster: Cluster, target: Target, service: Service, ends: object, pytestconfig: pytest.Config
 ) -> Iterator[Opened]:
     """The endpoint, or why it cannot be opened."""
     with contextlib.ExitStack() as stack:

@@ -33,7 +33,7 @@ _QUESTIONS = (
 def test_the_endpoint_can_be_reached(opened: Opened, service: Service, lines: CommandLines, note: Notes) -> None:
     """The endpoint can be reached, and its key read."""
     if opened.endpoint is None:
-        way = isinstance(opened.problem, EndpointError) and bool(opened.problem.way)
+        way = opened.problem.way if isinstance(opened.problem, EndpointError) else ""
         if isinstance(opened.problem, UnreachedError):
             raise FindingError(opened.problem.told, opened.problem.do, way=way)
         status, key = (lines.own(f"{name} {service.name}") for name in ("status", "key"))

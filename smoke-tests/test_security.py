@@ -69,7 +69,7 @@ def _refused(endpoint: Endpoint, patience: float, key: str | None, what: str) ->
             wrong.append(f"{path} answers {status}")
             ways.append(endpoint.way_of(status))
     told = f"with {what}: {', '.join(wrong) or 'no path answers'}"
-    require(not wrong and paths, told, _BROKEN, way=bool(ways) and all(ways))
+    require(not wrong and paths, told, _BROKEN, way=ways[0] if ways and all(ways) else "")
     return f"401 from {', '.join(paths)}"
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from command_line import Said
 from neuroscale.cli import explained_service, smoke
 from neuroscale.cli.chosen_cluster import Where
 from neuroscale.cli.open_repository import open_repository
+from neuroscale.cli.options import Reports
 from neuroscale.explain.slow_service import PodLoad
 from neuroscale.forge.after_merge.comments import Told, comment, evidence
 from neuroscale.forge.after_merge.evidence import ServiceEvidence
@@ -221,6 +224,33 @@ def test_the_report_of_the_smoke_tests_names_the_cause_and_the_next_configuratio
     for text in (comment(merge, None, ()), evidence(Merge(pull, Change("a" * 40, 0, "")), merge, (), ())):
         assert "unknown" in text
         assert f"neuroscale upgrade dev/{SERVICE}" in text.replace("\\", "")
+
+
+def test_causes_are_not_looked_up_once_their_time_is_over(here: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smoke, "_CAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(explained_service, "told_of", lambda *_: pytest.fail("it was looked up"))
+    failed = Result(SERVICE, "ready", "It is ready", "failed", message="failed: exit code 2")
+    report = Report("dev", "a" * 40, "2026-11-28T00:00:00Z", 1.0, (failed,))
+    assert smoke.with_causes(report, Where(kubeconfig=here.server.kubeconfig), here.root) == report
+
+
+def test_a_command_that_is_ended_while_it_looks_up_causes_leaves_its_report(
+    here: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def ended(*_: object) -> Report:
+        raise KeyboardInterrupt
+
+    failed = Result(SERVICE, "ready", "It is ready", "failed")
+    report = Report("dev", "a" * 40, "2026-11-28T00:00:00Z", 1.0, (failed,))
+    monkeypatch.setattr(smoke, "run_and_confirm", lambda *_, **__: report)
+    monkeypatch.setattr(smoke, "load_target", lambda *_: SimpleNamespace(services=[SimpleNamespace(name=SERVICE)]))
+    monkeypatch.setattr(smoke, "with_causes", ended)
+    file = tmp_path / "smoke.json"
+    with pytest.raises(KeyboardInterrupt):
+        smoke.run_smoke_tests(
+            smoke.Question("dev"), Where(kubeconfig=here.server.kubeconfig), here.root, Reports(file, None, None)
+        )
+    assert json.loads(file.read_text())["exit_status"] == 1
 
 
 def test_a_service_that_only_the_default_branch_holds_is_explained_beside_its_plan(

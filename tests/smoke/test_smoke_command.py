@@ -21,7 +21,7 @@ from cluster_lab import SERVICE, Lab, run
 from command_line import Said
 from neuroscale.core.errors import InputError
 from neuroscale.kube.client import Identity
-from neuroscale.smoke.expected_services import ended_since, load_target, standing, version_that_answers
+from neuroscale.smoke.expected_services import ended_since, ends_of, load_target, standing, version_that_answers
 from printed_lines import check_lines
 from repositories import Repository
 
@@ -280,15 +280,38 @@ def test_a_commit_is_fetched_from_where_argo_cd_reads_it(tmp_path: Path) -> None
     assert standing(clone, folder, merged, other, ("origin", str(tmp_path / "upstream"))) == "equal"
 
 
-def test_a_server_that_ended_while_it_was_tested_is_named() -> None:
-    def pod(name: str, container: str, at: str) -> dict[str, Any]:
-        last = {"terminated": {"finishedAt": at, "reason": "OOMKilled", "exitCode": 137}} if at else {}
-        statuses = [{"name": container, "restartCount": 1, "lastState": last}]
-        return {"metadata": {"name": name}, "status": {"containerStatuses": statuses}}
+_LAST = {"terminated": {"finishedAt": "2026-11-28T12:00:07Z", "reason": "OOMKilled", "exitCode": 137}}
+_HOW = "the server of a ended at 2026-11-28T12:00:07Z (OOMKilled, exit code 137)"
 
-    began = "2026-11-28T12:00:00Z"
-    server = "kserve-container"
-    before, beside = pod("a", server, "2026-11-28T11:59:59Z"), pod("b", "proxy", "2026-11-28T12:00:07Z")
-    assert ended_since([before, beside, pod("c", server, ""), {"metadata": {"name": "d"}}], began) == ""
-    ended = ended_since([before, pod("e", server, "2026-11-28T12:00:07Z")], began)
-    assert ended == "the server of e ended at 2026-11-28T12:00:07Z (OOMKilled, exit code 137)"
+
+def _pod(state: str, restarts: int, container: str = "kserve-container", **metadata: str) -> dict[str, Any]:
+    """`state`: of the server now. Its last end is always the same: a node's clock decides nothing."""
+    now = _LAST if state == "terminated" else {state: {}}
+    status = {"name": container, "restartCount": restarts, "state": now, "lastState": _LAST if restarts else {}}
+    return {"metadata": {"name": "a", "uid": "1", **metadata}, "status": {"containerStatuses": [status]}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (_pod("running", 1), _pod("running", 1), ""),
+        (_pod("running", 0), _pod("running", 0), ""),
+        (_pod("terminated", 1), _pod("running", 2), ""),  # it had ended before
+        (_pod("waiting", 1), _pod("running", 2), ""),
+        (_pod("running", 0, "proxy"), _pod("running", 1, "proxy"), ""),
+        (_pod("running", 0), _pod("terminated", 0, deletionTimestamp="2026-11-28T12:00:09Z"), ""),  # a roll-out
+        (_pod("running", 1), _pod("running", 2), _HOW),
+        (_pod("running", 1), _pod("waiting", 1), _HOW),
+        (_pod("running", 0), _pod("terminated", 0), _HOW),
+        (_pod("running", 0), _pod("running", 1, uid="2"), _HOW),  # of a new pod
+        (
+            _pod("running", 0),
+            {"metadata": {"name": "a", "uid": "1"}, "status": {"phase": "Failed", "reason": "Evicted"}},
+            "the server of a ended (Evicted)",
+        ),
+    ],
+)
+def test_a_server_that_ended_while_it_was_tested_is_named(
+    before: dict[str, Any], after: dict[str, Any], told: str
+) -> None:
+    assert ended_since([after], ends_of([before])) == told

@@ -12,11 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from broken_model_server import BrokenServer, broken_server, error, stream
 from neuroscale.cluster.endpoint.chat import complete, models
-from neuroscale.cluster.endpoint.connection import Endpoint
+from neuroscale.cluster.endpoint.connection import Endpoint, TookTooLongError, way_that_failed
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.smoke.model_requests import SLOWEST, AskAgain, Prompts, at_once, limits, percentile, status
 from neuroscale.smoke.results import CannotTellError, FindingError
@@ -170,6 +171,49 @@ def test_a_way_that_fails_for_changing_reasons_decides_nothing(
         models(endpoint)
 
 
+def test_a_gateway_without_a_pod_is_one_reason_whatever_its_status(
+    asked: tuple[BrokenServer, Endpoint, AskAgain],
+) -> None:
+    server, endpoint, _ = asked
+    _replies(server, error(502, b""), error(504, b""), error(502, b""), error(504, b""))
+    with pytest.raises(EndpointError) as failed:
+        models(endpoint)
+    assert failed.value.way == "no pod"
+
+
+@pytest.mark.parametrize(("every", "red"), [(5, True), (30, False)])
+def test_a_way_that_loses_many_requests_is_told_though_each_was_answered(every: int, red: bool) -> None:
+    asking, tries = AskAgain(0.0), itertools.count(1)
+
+    def ask() -> None:
+        if next(tries) % every == 0:
+            raise EndpointError("It was cut.", way="cut")
+
+    asking._left = 60.0
+    for _ in range(60):
+        asking(ask)
+    assert bool(asking.loss) is red
+
+
+def test_users_that_are_lost_at_once_count_each() -> None:
+    asking, tries = AskAgain(0.0), itertools.count(1)
+    asking._left = 60.0
+
+    def burst(lost: int) -> None:
+        if next(tries) % 2:
+            raise EndpointError("Some were not answered.", way="cut", lost=lost, sent=100)
+
+    asking(lambda: burst(3))
+    assert asking.loss == ""
+    asking(lambda: burst(30))
+    assert asking.loss == "33 of 202 requests were lost on the way to the service"
+
+
+def test_an_answer_that_takes_too_long_is_the_services_own() -> None:
+    assert way_that_failed(TookTooLongError("slow")) == ""
+    assert way_that_failed(httpx.ReadTimeout("nothing came")) == "timeout"
+
+
 def test_a_service_that_hangs_does_not_use_up_the_time_of_the_run() -> None:
     asking = AskAgain(0.0)
     tries = itertools.count(1)
@@ -178,11 +222,12 @@ def test_a_service_that_hangs_does_not_use_up_the_time_of_the_run() -> None:
         next(tries)
         raise EndpointError("It does not answer in time.", way="timeout")
 
-    with pytest.raises(CannotTellError):
-        asking(ask)  # nothing else has failed so far
-    with pytest.raises(EndpointError):
-        asking(ask)
+    for _ in range(2):
+        with pytest.raises(EndpointError) as failed:
+            asking(ask)
+        assert failed.value.way == "timeout"  # a single try fails for one reason
     assert next(tries) == 3
+    assert asking.is_over
 
 
 def test_a_refusal_whose_head_arrived_is_a_refusal(asked: tuple[BrokenServer, Endpoint, AskAgain]) -> None:
@@ -231,7 +276,7 @@ def test_an_open_path_that_was_seen_counts_whatever_fails_after_it(
     _replies(server, *replies)
     with pytest.raises(FindingError) as failed:
         security._refused(endpoint, 5.0, None, "no key")
-    assert (seen in failed.value.seen, failed.value.way) == (True, way)
+    assert (seen in failed.value.seen, bool(failed.value.way)) == (True, way)
 
 
 def test_every_path_that_refuses_passes_also_where_its_refusals_are_cut(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -17,7 +18,17 @@ import pytest
 from rich.console import Console
 
 from neuroscale.core.errors import ExitStatus, UntrustedError
-from neuroscale.smoke.results import Report, Result, from_record, headline, print_table, to_json, to_junit, to_markdown
+from neuroscale.smoke.results import (
+    Report,
+    Result,
+    confirmed,
+    from_record,
+    headline,
+    print_table,
+    to_json,
+    to_junit,
+    to_markdown,
+)
 from neuroscale.smoke.runner import VARIABLE, Spec, collect, run, run_and_confirm
 from smoke_breakages import BREAKAGES
 from waiting import wait_for
@@ -201,6 +212,107 @@ def test_what_fails_in_the_second_run_as_well_is_red(lab: Lab, body: str, outcom
     assert (found.outcome, found.way, report.doubtful) == (outcome, way, ())
     assert not report.passed
     assert from_record(json.loads(to_json(report))["checks"][0]) == report.checks[0]
+
+
+def _result(check: str, reason: str = "", outcome: str = "passed", service: str = "chat") -> Result:
+    outcome = "failed" if reason and outcome == "passed" else outcome
+    return Result(service, check, check, outcome, way="once" if reason else "", reason=reason)  # type: ignore[arg-type]
+
+
+def _both(first: list[Result], second: list[Result], *problems: str) -> Report:
+    reports = [Report("dev", "0" * 40, "", 1.0, tuple(rows)) for rows in (first, second)]
+    return confirmed(reports[0], replace(reports[1], problems=problems), 60.0)
+
+
+def test_only_one_reason_in_both_runs_is_red() -> None:
+    report = _both([_result("key", "cut"), _result("chat")], [_result("key"), _result("chat", "dns")])
+    assert ([one.way for one in report.checks], report.doubtful) == (["", "once"], ("chat",))
+    report = _both([_result("key", "cut"), _result("chat")], [_result("key"), _result("chat", "cut")])
+    assert ([one.way for one in report.checks], report.doubtful) == (["", "twice"], ())
+
+
+def test_what_could_not_decide_by_the_way_in_both_runs_has_failed() -> None:
+    rows = [_result("fine"), _result("chat", "changing", "error")]
+    report = _both(rows, rows)
+    assert [(one.outcome, one.way) for one in report.checks] == [("passed", ""), ("failed", "twice")]
+    report = _both(rows, [_result("fine"), _result("chat", "", "error")])
+    assert (report.checks[1].outcome, report.checks[1].way) == ("error", "")
+
+
+def test_a_second_run_that_cannot_be_trusted_leaves_what_the_first_proved() -> None:
+    wrong = replace(_result("chat", service="search"), outcome="failed")
+    report = _both([_result("chat", "cut"), wrong], [_result("chat")], "the run took longer than 9 s and was stopped")
+    assert (report.status, report.doubtful) == (ExitStatus.FINDINGS, ("chat",))
+    assert report.checks == (_result("chat", "cut"), wrong)
+
+
+_ASKING = """
+import pytest
+from neuroscale.cluster.endpoint.errors import EndpointError
+from neuroscale.smoke.pytest_plugin import asking, remember_ends
+
+@pytest.fixture(scope="session")
+def service(request):
+    return request.param
+
+@pytest.fixture(scope="session")
+def opened(service, spec, pytestconfig):
+    if service not in spec.ends:
+        remember_ends(pytestconfig, service, {"a": 1})
+    return asking(pytestconfig)
+"""
+
+
+def test_a_service_that_hangs_does_not_use_up_the_time_of_both_runs(lab: Lab) -> None:
+    """Its further checks do not ask it, and it is red though another service hangs as well."""
+    hang = "import time; time.sleep(0.1); raise EndpointError('It does not answer.', way='timeout')"
+    ask = f"def ask(): {hang}\n    opened(ask)"
+    body = "import pytest\nfrom neuroscale.cluster.endpoint.errors import EndpointError\n" + "".join(
+        [
+            _check("first", "assert opened", "service, opened"),
+            _check("hangs", ask, "service, opened"),
+            _check("later", ask, "service, opened"),
+            _check("beside", "assert spec.ends.get(service, {'a': 1}) == {'a': 1}", "service, spec"),
+        ]
+    )
+    folder = lab.root / "smoke-tests"
+    folder.mkdir()
+    (folder / "conftest.py").write_text(_ASKING)
+    (folder / "test_a.py").write_text(body)
+    told: list[tuple[str, dict[str, Any]]] = []
+    spec = replace(lab.spec(("chat", "search")), patience=0.01)
+    report = run_and_confirm(spec, lambda kind, fields: told.append((kind, fields)), within=120, pause=0)
+    assert report.status is ExitStatus.FINDINGS
+    rows = [("first", "passed", ""), ("hangs", "failed", "twice"), ("later", "skipped", ""), ("beside", "passed", "")]
+    assert [(one.check, one.outcome, one.way) for one in report.checks] == [*rows, *rows]
+    assert [fields["service"] for kind, fields in told if kind == "ends"] == ["chat", "search"]
+
+
+def test_a_check_that_passes_over_a_way_that_loses_requests_is_red(lab: Lab) -> None:
+    body = """import itertools
+from neuroscale.cluster.endpoint.errors import EndpointError
+
+@pytest.mark.check("asks")
+def test_asks(service, opened):
+    'It asks.'
+    tries = itertools.count(1)
+    def ask():
+        if next(tries) % 3 == 0:
+            raise EndpointError('It was cut.', way='cut')
+    for _ in range(20):
+        opened(ask)
+"""
+    (lab.root / "smoke-tests").mkdir()
+    (lab.root / "smoke-tests/conftest.py").write_text(_ASKING)
+    report = _lab_again(lab, "import pytest\n" + body)
+    (row,) = report.checks
+    assert (row.outcome, row.way, row.reason) == ("failed", "twice", "lossy")
+    assert "requests were lost on the way" in row.message
+
+
+def _lab_again(lab: Lab, text: str) -> Report:
+    (lab.root / "smoke-tests/test_a.py").write_text(text)
+    return run_and_confirm(lab.spec(), lambda *_: None, within=60, pause=0)
 
 
 def test_a_wrong_answer_gets_no_second_run(lab: Lab) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,6 +46,7 @@ from neuroscale.smoke.results import Report, Result, from_record, line, print_ta
 from neuroscale.smoke.runner import Spec, run_and_confirm
 
 _BEFORE = 300.0  # seconds for the checks of the whole environment
+_CAUSE_SECONDS = 30.0  # in which the causes of services that do not run are looked up
 _REQUESTS = 30  # the most requests that a service's checks send one after the other
 
 
@@ -78,7 +80,8 @@ def run_smoke_tests(question: Question, where: Where, repository: Path | None, r
             path.unlink(missing_ok=True)  # an older run's report must never be taken for this run's
     started = datetime.now(UTC)
     try:
-        report = smoke_report(question, where, repository)
+        # It is written before the causes are looked up, too: a command that is ended meanwhile leaves its report.
+        report = smoke_report(question, where, repository, lambda tested: _write(tested, reports))
     except NeuroscaleError as error:
         if error.exit_status is not ExitStatus.UNTRUSTED:
             raise
@@ -91,8 +94,13 @@ def run_smoke_tests(question: Question, where: Where, repository: Path | None, r
     return report.status
 
 
-def smoke_report(question: Question, where: Where, repository: Path | None) -> Report:
-    """Run the smoke tests; their results. Raises InputError and NeuroscaleError where they cannot be run."""
+def smoke_report(
+    question: Question, where: Where, repository: Path | None, keep: Callable[[Report], None] = lambda _: None
+) -> Report:
+    """Run the smoke tests; their results, which `keep` gets before their causes are known.
+
+    Raises InputError and NeuroscaleError where they cannot be run.
+    """
     began = time.monotonic()
     root = find_root(repository or Path.cwd())
     where = asked_cluster(where, root, question.environment)
@@ -134,6 +142,7 @@ def smoke_report(question: Question, where: Where, repository: Path | None) -> R
     if question.within:
         within = max(1.0, question.within - (time.monotonic() - began))
     report = run_and_confirm(spec, _progress, within=within, pause=question.pause, variables=variables)
+    keep(report)
     return with_causes(report, where, root)
 
 
@@ -149,9 +158,9 @@ def with_causes(report: Report, where: Where, root: Path) -> Report:
         opened = open_repository(root)
     except InputError:  # the gate tells what is wrong with it
         return report
-    checks = []
+    checks, until = [], time.monotonic() + _CAUSE_SECONDS
     for one in report.checks:
-        if _does_not_run(one):
+        if _does_not_run(one) and time.monotonic() < until:
             cause, following = told_of(f"{report.environment}/{one.service}", where, opened)
             message = one.message if not cause or cause in one.message else f"{one.message}. {cause}"
             one = replace(one, message=message, next="; ".join(filter(None, (one.next, following))))

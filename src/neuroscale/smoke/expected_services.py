@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,8 +12,8 @@ from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import load_settings
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.errors import EndpointError
-from neuroscale.cluster.object_fields import served_model_name
-from neuroscale.cluster.pod_state import SERVER
+from neuroscale.cluster.object_fields import served_model_name, uid_of
+from neuroscale.cluster.pod_state import SERVER, is_ending
 from neuroscale.cluster.service_status_reader import Question, Reader, ServiceStatuses
 from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.errors import InputError, NeuroscaleError, Problem
@@ -226,14 +226,31 @@ def status_in_cluster(cluster: Cluster, target: Target, service: Service) -> Ser
         return Reader(cluster, clone, settings).ask(question)
 
 
-def ended_since(pods: Iterable[Object], since: str) -> str:
-    """Which server of the pods ended after a time (of the API's form, in UTC), and how; "" if none did."""
-    for pod in pods:
-        for status in items(pod, "status", "containerStatuses"):
-            last = part(status, "lastState", "terminated")
-            if status.get("name") == SERVER and str(last.get("finishedAt") or "") > since:
-                why = f"{last.get('reason') or 'no reason given'}, exit code {last.get('exitCode')}"
-                return f"the server of {part(pod, 'metadata').get('name')} ended at {last['finishedAt']} ({why})"
+def ends_of(pods: Iterable[Object]) -> dict[str, int]:
+    """How often the server of each pod has ended, by its uid; without pods that somebody has deleted (a roll-out)."""
+    return {uid_of(pod): _end(pod)[0] for pod in pods if not is_ending(pod)}
+
+
+def _end(pod: Object) -> tuple[int, str]:
+    """How often the server of a pod has ended, and how the last time."""
+    status = next((one for one in items(pod, "status", "containerStatuses") if one.get("name") == SERVER), {})
+    last = part(status, "state", "terminated") or part(status, "lastState", "terminated")
+    ended = bool(last) and "running" not in part(status, "state")
+    if part(pod, "status").get("phase") == "Failed":  # as after an eviction, which may leave no status of a container
+        ended, last = True, last or part(pod, "status")
+    at = f" at {last['finishedAt']}" if last.get("finishedAt") else ""
+    code = f", exit code {last['exitCode']}" if "exitCode" in last else ""
+    count = status.get("restartCount")
+    return (count if isinstance(count, int) else 0) + ended, f"{at} ({last.get('reason') or 'no reason given'}{code})"
+
+
+def ended_since(pods: Iterable[Object], before: Mapping[str, int]) -> str:
+    """Which server of the pods ended more often than `before` (see `ends_of`), and how; "" if none did."""
+    pods = list(pods)
+    for uid, times in ends_of(pods).items():
+        if times > before.get(uid, 0):
+            pod = next(one for one in pods if uid_of(one) == uid)
+            return f"the server of {part(pod, 'metadata').get('name')} ended{_end(pod)[1]}"
     return ""
 
 

@@ -141,6 +141,9 @@ def _token_ids(endpoint: Endpoint, patience: float) -> list[int]:
 
 _Answer = TypeVar("_Answer")
 _TRIES: Final = 4
+MOST_LOST: Final = 0.05
+FEWEST_LOST: Final = 4
+"""A way that loses a larger share of the requests, and at least so many, is no way for clients."""
 _ORDINALS: Final = ("first", "second", "third", "fourth")
 
 
@@ -148,16 +151,30 @@ class AskAgain:
     """Asks a service again where the way to it failed (`EndpointError.way`): one cut connection fails no check.
 
     An answer of the service, right or wrong, ends the tries: no wrong answer is ever asked away. After the last try its
-    error counts if the try before it failed for the same reason; else it is not known what is wrong. The pauses double.
+    error counts unless the try before it failed for another reason: then it is not known what is wrong. The pauses
+    double.
     `patience`: seconds that a first answer may take. Nothing is asked again once the tries that failed, and the pauses,
     have taken twice that together: a service that hangs must not use up the time of the run.
+
+    Requests that were lost count also where they were answered at a later try: see `loss`.
     """
 
     def __init__(self, patience: float) -> None:
         self._left = 2.0 * patience  # seconds
         self._first_pause = patience / 60
-        self._reason = ""  # of the last try that failed
+        self._sent = self._lost = 0
         self._notes: list[str] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether tries that failed have used up the time for asking again."""
+        return self._left <= 0
+
+    @property
+    def loss(self) -> str:
+        """How many requests were lost on the way, in words; "" if they are few."""
+        few = self._lost < FEWEST_LOST or self._lost <= MOST_LOST * self._sent
+        return "" if few else f"{self._lost} of {self._sent} requests were lost on the way to the service"
 
     def __call__(self, ask: Callable[[], _Answer]) -> _Answer:
         """Raises EndpointError, or CannotTellError where the last two tries failed for different reasons."""
@@ -176,14 +193,16 @@ class AskAgain:
             if not error.way:
                 raise
             failures += [] if error in failures else [error]
-            before, self._reason = failures[-2].way if len(failures) > 1 else self._reason, error.way
             self._notes.append(f"asked {counted(len(failures), 'time')} in {time.monotonic() - began:.0f} s")
-            if before != error.way:
+            if len(failures) > 1 and failures[-2].way != error.way:
                 told = f"the way to the service fails for changing reasons, so the service cannot be judged: {error}"
                 raise CannotTellError(told, "Look at the gateway and the network before the service.") from error
             raise
         finally:
             self._left -= time.monotonic() - began if failures else 0.0
+            self._sent += sum(error.sent for error in failures)
+            self._lost += sum(error.lost for error in failures)
+        self._sent += 1
         if failures:
             self._notes.append(f"at the {_ORDINALS[len(failures)]} try; the first: {one_line(str(failures[0]), 200)}")
         return answer
@@ -208,7 +227,8 @@ def at_once(
         whole = all(answer.completion_tokens == options.max_tokens for answer in answers)
         if errors and whole and all(error.way for error in errors):
             told = f"{len(errors)} of {len(errors) + len(answers)} at once were not answered; the first: {errors[0]}"
-            raise EndpointError(told, errors[0].status, way=errors[0].way)
+            sent = len(errors) + len(answers)
+            raise EndpointError(told, errors[0].status, way=errors[0].way, lost=len(errors), sent=sent)
         return answers, errors
 
     return endpoint.asking(ask)

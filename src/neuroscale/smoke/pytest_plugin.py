@@ -11,7 +11,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,11 @@ def asking(config: pytest.Config) -> AskAgain:
     return made
 
 
+def remember_ends(config: pytest.Config, service: str, ends: Mapping[str, int]) -> None:
+    """Record for a second run how often the server of each pod had ended, by the pod's uid."""
+    config.stash[_RECORDER].tell("ends", service=service, ends=ends)
+
+
 def distrust(config: pytest.Config, why: str) -> None:
     """Record that the run as a whole cannot be trusted."""
     config.stash[_RECORDER].tell("problem", message=why)
@@ -117,6 +122,7 @@ class _Recorder:
         self._asking = asking
         self._raised: list[BaseException] = []
         self._version: Version = ""
+        self._gave_up: dict[str, str] = {}  # the check of each service that used up the time for asking again
 
     # ------------------------------------------------------------ the checks that will run
 
@@ -158,6 +164,12 @@ class _Recorder:
             self._raised.append(call.excinfo.value)
         return (yield)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Ask no service that hangs: its other checks, and those of other services, would not have the time."""
+        if (check := self._gave_up.get(_service(item))) and "opened" in getattr(item, "fixturenames", ()):
+            raise NeedsError(check, "the way to it failed for too long to ask it again")
+
     def _record(self, item: pytest.Item, seconds: float) -> None:
         service, check, title = _service(item), _check(item), _title(item)
         lines: list[str] = item.stash.get(_NOTES, [])
@@ -173,6 +185,12 @@ class _Recorder:
             # A check that was not applicable and then failed in its teardown counts as broken.
             result = next((one for one in ended if one.outcome != "skipped"), ended[0])
             result = replace(result, message="; ".join([result.message, *tries]))
+        asking = self._asking[-1] if self._asking else None
+        if asking and tries and result.outcome == "passed" and asking.loss:
+            told, do = f"{asking.loss}; {notes}", "Look at the gateway and the network before the service."
+            result = replace(result, outcome="failed", message=told, next=do, way="once", reason="lossy")
+        if asking and asking.is_over and result.way:
+            self._gave_up.setdefault(service, check)
         texts = {"message": result.message, "next": result.next}
         for secret in self._secrets:
             texts = {name: redact(text, secret) for name, text in texts.items()}
@@ -186,6 +204,7 @@ class _Recorder:
             needs=result.needs,
             version=version,
             way=result.way,
+            reason=result.reason,
             **{name: text[:_LONGEST] for name, text in texts.items()},
         )
 
@@ -211,18 +230,21 @@ def _ended(
     """The result of a check that raised an exception. `status`: the command that shows the service's state."""
     told = str(raised) or type(raised).__name__
     look = status if service else f"See smoke-tests/{where}."
-    way: Way = "once" if getattr(raised.__cause__ if isinstance(raised, CannotTellError) else raised, "way", "") else ""
+    cannot = isinstance(raised, CannotTellError)
+    reason = str(getattr(raised.__cause__ if cannot else raised, "way", ""))
+    way: Way = "once" if reason else ""
+    reason = "changing" if reason and cannot else reason
     if isinstance(raised, FindingError):
-        return Result(service, check, title, "failed", seconds, raised.seen, raised.do, way=way)
+        return Result(service, check, title, "failed", seconds, raised.seen, raised.do, way=way, reason=reason)
     if isinstance(raised, NotApplicableError):
         return Result(service, check, title, "skipped", seconds, told)
     if isinstance(raised, NeedsError):
         return Result(service, check, title, "skipped", seconds, told, "", raised.check)
     if isinstance(raised, CannotTellError):
-        return Result(service, check, title, "error", seconds, told, raised.do, way=way)
+        return Result(service, check, title, "error", seconds, told, raised.do, way=way, reason=reason)
     # An endpoint that refuses or breaks off is a finding.
     if isinstance(raised, EndpointError):
-        return Result(service, check, title, "failed", seconds, told, look, way=way)
+        return Result(service, check, title, "failed", seconds, told, look, way=way, reason=reason)
     if isinstance(raised, AssertionError | pytest.fail.Exception):
         return Result(service, check, title, "failed", seconds, told, f"See smoke-tests/{where}.")
     if isinstance(raised, NeuroscaleError):

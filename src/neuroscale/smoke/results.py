@@ -17,10 +17,10 @@ from neuroscale.report.junit import Case, Suite, Tag, junit_file
 
 
 class FindingError(AssertionError):
-    """The check found a fault. `seen`: the observation; `do`: what to do next. `way`: no answer was wrong, but the way
-    to the service failed (see `EndpointError.way`)."""
+    """The check found a fault. `seen`: the observation; `do`: what to do next. `way`: how the way to the service
+    failed, where no answer was wrong (see `EndpointError.way`)."""
 
-    def __init__(self, seen: str, do: str, *, way: bool = False) -> None:
+    def __init__(self, seen: str, do: str, *, way: str = "") -> None:
         super().__init__(seen)
         self.seen = seen
         self.do = do
@@ -48,7 +48,7 @@ class CannotTellError(Exception):
         self.do = do
 
 
-def require(holds: object, seen: str, do: str, *, way: bool = False) -> None:
+def require(holds: object, seen: str, do: str, *, way: str = "") -> None:
     """Raises FindingError if the condition does not hold."""
     if not holds:
         raise FindingError(seen, do, way=way)
@@ -61,7 +61,7 @@ VERSIONS: tuple[Version, ...] = ("", "new", "old", "either")
 
 Way = Literal["", "once", "twice"]
 """Whether a check failed only because the way to the service failed, so that no answer of the service was wrong: in
-one run (`once`), or also in a fresh run a minute later (`twice`)."""
+one run (`once`), or for the same reason in a fresh run a minute later, too (`twice`)."""
 WAYS: tuple[Way, ...] = ("", "once", "twice")
 
 Outcome = Literal["passed", "failed", "error", "skipped"]
@@ -72,7 +72,7 @@ OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "error", "skipped")
 class Result:
     """One check of one service ("" for a check of the whole environment). `error`: the check could not decide.
     `skipped`: not checked, `message` says why; `needs` is the failed check that it depends on, "" if there was nothing
-    to check."""
+    to check. `reason`: how the way failed (see `EndpointError.way`), `changing` or `lossy`; "" if it did not."""
 
     service: str
     check: str
@@ -84,6 +84,7 @@ class Result:
     needs: str = ""
     version: Version = ""
     way: Way = ""
+    reason: str = ""
 
     @property
     def misleads(self) -> bool:
@@ -151,25 +152,26 @@ def settled(checks: list[Result], services: tuple[str, ...]) -> tuple[tuple[Resu
 def confirmed(first: Report, second: Report, pause: float) -> Report:
     """The report of a first run, with the checks of its doubtful services from a `second` run after `pause` seconds.
 
-    A check that failed by the way again has failed `twice`. What the second run cannot be trusted for counts as well.
+    A check fails `twice` if the way to its service failed for the same reason in both runs. A second run that cannot be
+    trusted changes nothing: what the first one proved stays proven, and the rest stays in doubt.
     """
+    if second.problems:
+        return replace(first, seconds=first.seconds + second.seconds)
     anew = {(one.service, one.check): one for one in second.checks if one.service in first.doubtful}
+    before = {(one.service, one.reason) for one in first.checks if one.way}
 
-    def one_of_both(before: Result) -> Result:
-        after = anew.get((before.service, before.check))
+    def one_of_both(earlier: Result) -> Result:
+        after = anew.get((earlier.service, earlier.check))
         if after is None:
-            return before
+            return earlier
         told = after.message
-        if before.outcome in ("failed", "error"):
-            told = f"{told or _WORDS[after.outcome]} (in a second run, {pause:.0f} s after: {before.message})"
-        return replace(after, message=told, way="twice" if after.way else "")
+        if earlier.outcome in ("failed", "error"):
+            told = f"{told or _WORDS[after.outcome]} (in a second run, {pause:.0f} s after: {earlier.message})"
+        after = replace(after, message=told)
+        again = after.way and (after.service, after.reason) in before
+        return replace(after, outcome="failed", way="twice") if again else after
 
-    return replace(
-        first,
-        seconds=first.seconds + pause + second.seconds,
-        checks=tuple(map(one_of_both, first.checks)),
-        problems=tuple(dict.fromkeys((*first.problems, *second.problems))),
-    )
+    return replace(first, seconds=first.seconds + second.seconds, checks=tuple(map(one_of_both, first.checks)))
 
 
 def to_json(report: Report) -> str:
@@ -194,10 +196,10 @@ def from_record(found: Mapping[str, Any]) -> Result:
     seconds, version = found.get("seconds"), found.get("version", "")
     if not all(isinstance(text, str) for text in texts.values()) or texts["outcome"] not in OUTCOMES:
         raise ValueError("a result lacks a field")
-    way = found.get("way", "")
+    way, reason = found.get("way", ""), found.get("reason", "")
     if not isinstance(seconds, int | float) or not texts["check"] or version not in VERSIONS or way not in WAYS:
         raise ValueError("a result lacks a field")
-    return Result(seconds=float(seconds), version=version, way=way, **texts)  # type: ignore[arg-type]
+    return Result(seconds=float(seconds), version=version, way=way, reason=str(reason), **texts)  # type: ignore[arg-type]
 
 
 _WORDS = {"passed": "passed", "failed": "FAILED", "error": "not looked at", "skipped": "not checked"}

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,8 @@ class Spec:
     kubectl_options: tuple[str, ...] | None = None
     fetch: str = "git fetch"  # the command that fetches what Argo CD reads
     sources: tuple[str, ...] = ("origin",)  # the remotes, or addresses, that have what Argo CD reads
-    since: str = ""  # when the first run began, in UTC: no server may have ended after that
+    # How often the server of each pod had ended before the first run, by service and the pod's uid.
+    ends: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     patience: float = 60.0  # seconds that the first part of an answer may take
     journal: int = -1  # the file descriptor for the results
 
@@ -90,22 +91,32 @@ _ENDED_BY_ITSELF = (0, 1)  # pytest's exit codes: all passed, or some failed
 _LAST_LINES = 15
 
 Tell = Callable[[str, dict[str, Any]], None]
-"""Called with the kind of each record (`started`, `result`) and its fields, as they come."""
+"""Called with the kind of each record (`started`, `result`, `ends`) and its fields, as they come."""
 
 
 def run_and_confirm(
     spec: Spec, tell: Tell, *, within: float, pause: float, variables: Mapping[str, str] | None = None
 ) -> Report:
-    """As `run`; services to which only the way failed are tested anew after `pause` seconds, if the time allows it. The
-    second run is red as well where the server ended during the first."""
-    began = time.monotonic()
-    first = run(spec, tell, within=within, variables=variables)
-    left = within - (time.monotonic() - began) - pause
-    if not first.doubtful or first.problems or left <= 0:
-        return first
-    time.sleep(pause)
-    second = run(replace(spec, services=first.doubtful, since=first.started), tell, within=left, variables=variables)
-    return confirmed(first, second, pause)
+    """As `run`; services to which only the way failed are tested anew after `pause` seconds, each in a run of its own,
+    as far as the time allows it. The second run is red as well where the server ended during the first."""
+    ends: dict[str, dict[str, int]] = {}
+
+    def hear(kind: str, fields: dict[str, Any]) -> None:
+        if kind == "ends":
+            ends.setdefault(fields["service"], fields["ends"])
+        tell(kind, fields)
+
+    until = time.monotonic() + within
+    report = run(spec, hear, within=within, variables=variables)
+    doubtful = () if report.problems or until - time.monotonic() <= pause else report.doubtful
+    if doubtful:
+        time.sleep(pause)
+        report = replace(report, seconds=report.seconds + pause)
+    for service in doubtful:
+        if (left := until - time.monotonic()) > 0:
+            again = replace(spec, services=(service,), ends=ends)
+            report = confirmed(report, run(again, hear, within=left, variables=variables), pause)
+    return report
 
 
 def run(spec: Spec, tell: Tell, *, within: float, variables: Mapping[str, str] | None = None) -> Report:
@@ -117,7 +128,6 @@ def run(spec: Spec, tell: Tell, *, within: float, variables: Mapping[str, str] |
     journal = _Journal(tell)
     began, started = time.monotonic(), datetime.now(UTC)
     told = started.isoformat(timespec="seconds").replace("+00:00", "Z")
-    spec = spec if spec.since else replace(spec, since=told)
     log, code = _pytest(spec, journal, within, variables=variables)
     checks, problems = settled(journal.results, spec.services)
     problems = (*journal.told(code, log), *problems)
@@ -166,7 +176,7 @@ class _Journal:
         except (ValueError, KeyError, TypeError, AttributeError):
             self.problems.append("a result cannot be read")
             return
-        if kind in ("started", "result"):
+        if kind in ("started", "result", "ends"):
             self._tell(kind, record)
 
     def told(self, code: int, log: str) -> tuple[str, ...]:

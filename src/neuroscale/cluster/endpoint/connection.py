@@ -28,10 +28,17 @@ _Answer = TypeVar("_Answer")
 
 _NO_POD = (502, 503, 504)
 """The statuses of a gateway that could not ask a pod."""
+
+
+class TookTooLongError(httpx.TimeoutException):
+    """The whole of an answer took longer than it may."""
+
+
 _WAYS: tuple[tuple[type[BaseException], str], ...] = (
     (ssl.SSLCertVerificationError, ""),
     (socket.gaierror, "dns"),
     (ConnectionRefusedError, "refused"),
+    (TookTooLongError, ""),  # the service answers, but too slowly
     (httpx.TimeoutException, "timeout"),
     (TimeoutError, "timeout"),
     (ssl.SSLError, "tls"),
@@ -91,7 +98,7 @@ class Endpoint:
 
     def way_of(self, status: int) -> str:
         """The way that failed, where a gateway could not ask a pod; "" for a status of the service itself."""
-        return str(status) if self.how == "url" and status in _NO_POD else ""
+        return "no pod" if self.how == "url" and status in _NO_POD else ""
 
     @property
     def look(self) -> str:
@@ -122,10 +129,6 @@ def client(url: str, *, direct: bool | None = None, routes: Routes = DIRECT) -> 
         trust_env=not direct,
         transport=routes.transport(url, limits),
     )
-
-
-class TookTooLongError(httpx.TimeoutException):
-    """The whole of an answer took longer than it may."""
 
 
 class _Bounded(httpx.SyncByteStream):
