@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from neuroscale.cli.open_repository import Repository
     from neuroscale.forge.branches import Access
     from neuroscale.forge.interface import RepositoryRef
-    from neuroscale.request.service_request import Request
 
 
 @dataclass(frozen=True)
@@ -291,14 +290,13 @@ def _of_readers() -> tuple[tuple[str, ...], tuple[str, ...]]:
 class OpenService:
     """A service with the open cluster that has it. `statuses`: of all services that its name may mean. `asked_in`: the
     environment that was named, else the only one in which this checkout holds the service ("": neither). `clone`: where
-    its files are read. `request`: its answers in Git (None: they are not known)."""
+    its files are read."""
 
     cluster: Cluster
     clone: Clone
     service: Service
     statuses: tuple[ServiceStatus, ...]
     asked_in: str
-    request: Request | None = None
 
 
 @contextlib.contextmanager
@@ -311,9 +309,7 @@ def opened_service(service: str, environment: str, where: Where, opened: Reposit
     clone = clone_for(where, opened.root, opened.settings.repository.default_branch)
     with contextlib.closing(clone), open_cluster(where) as cluster:
         statuses = tuple(Reader(cluster, clone, opened.settings).ask(question).services)
-        found = one_service(statuses, question.name)
-        request = clone.request(ServicePath(found.environment, found.name)) if found.environment else None
-        yield OpenService(cluster, clone, found, statuses, asked_in, request)
+        yield OpenService(cluster, clone, one_service(statuses, question.name), statuses, asked_in)
 
 
 def configured(

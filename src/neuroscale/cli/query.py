@@ -34,6 +34,7 @@ from neuroscale.cluster.service_status import ServiceStatus
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import TerminalStream, encodable, terminal
 from neuroscale.core.units import MIB
+from neuroscale.repo.layout import ServicePath
 from neuroscale.request.service_request import Request
 
 _WATCHED: tuple[tuple[str, str, Callable[[Snapshot], float | None], Callable[[float], str]], ...] = (
@@ -225,7 +226,8 @@ def _endpoint(
             asked_for = next(one for one in chosen.statuses if one.namespace == found.namespace)
             _check_answering(asked_for, command_lines(cluster))
         with open_endpoint(cluster, found.namespace, found.name, base_url=base_url) as endpoint:
-            yield endpoint, chosen.request
+            path = ServicePath(found.environment, found.name) if found.environment else None
+            yield endpoint, chosen.clone.request(path) if path else None
 
 
 def _check_answering(status: ServiceStatus, lines: CommandLines) -> None:
