@@ -81,15 +81,18 @@ def _processes(gitops: GitOps, name: str) -> list[psutil.Process]:
     return list(belonging(gitops.local.state.instance.id, name))
 
 
+def _listening(process: psutil.Process) -> list[Any]:
+    """Its listening sockets. A child, such as a git of the repo-server, may end while it is looked at."""
+    try:
+        return [each for each in process.net_connections("inet") if each.status == psutil.CONN_LISTEN]
+    except psutil.NoSuchProcess:
+        return []
+
+
 @platform_test
 def test_each_part_listens_on_the_loopback_device_alone(gitops: GitOps) -> None:
     found = {
-        name: {
-            connection.laddr.ip
-            for one in _processes(gitops, name)
-            for connection in one.net_connections("inet")
-            if connection.status == psutil.CONN_LISTEN
-        }
+        name: {connection.laddr.ip for process in _processes(gitops, name) for connection in _listening(process)}
         for name in PROCESSES
     }
     # Upstream has no setting for the address of the application controller's metrics.
@@ -102,9 +105,9 @@ def test_every_port_that_other_machines_can_reach_is_told_of(gitops: GitOps) -> 
     state = gitops.local.state
     found = {
         connection.laddr.port
-        for one in belonging(state.instance.id)
-        for connection in one.net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN and not ip_address(connection.laddr.ip).is_loopback
+        for process in belonging(state.instance.id)
+        for connection in _listening(process)
+        if not ip_address(connection.laddr.ip).is_loopback
     }
     told = " ".join(notes(state))
     assert found
@@ -121,7 +124,10 @@ def test_no_secret_can_be_read_by_others_off_a_process(gitops: GitOps) -> None:
     ]
     for name in PROCESSES:
         for process in _processes(gitops, name):
-            seen = json.dumps([process.cmdline(), process.environ()])
+            try:
+                seen = json.dumps([process.cmdline(), process.environ()])
+            except psutil.NoSuchProcess:  # a child that ended meanwhile
+                continue
             assert PROCESS_VARIABLE in seen
             assert not [secret for secret in secrets if secret in seen], name
     for path in gitops.argocd.settings.rglob("*"):

@@ -631,7 +631,7 @@ BREAKAGES: tuple[Breakage, ...] = (
     _server("it lacks a metric", "metrics-names", _without_metric),
     _server("its metrics stand still", "metrics-move", _frozen_metrics),
     _server("it has no metrics", "metrics-names metrics-move", _meets("/metrics", 404)),
-    _server("it hangs", "completion streaming garbage metrics-move", _silent, PATIENCE),
+    _server("it hangs", "completion", _silent, PATIENCE),
     _at_gateway("its address is not encrypted", "tls plain-http", _in_the_clear),
     _at_gateway("its gateway lets in every path", "keyless-paths", _open_gateway),
     _at_gateway(
@@ -648,7 +648,7 @@ BREAKAGES: tuple[Breakage, ...] = (
     _at_gateway("nothing listens at its address", "reachable", lambda lab: _asked_at("https://127.0.0.1:1")),
     _at_gateway(
         "its gateway finds no pod of it",
-        "models completion chat streaming garbage key-missing key-wrong",
+        "reachable models completion chat streaming garbage key-missing key-wrong",
         lambda lab: _without_a_pod(lab, 1, PATIENCE),
     ),
     _at_gateway(
