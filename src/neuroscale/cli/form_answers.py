@@ -77,7 +77,7 @@ def written_request(answers: Answers, root: Path) -> Request:
             except InputError:  # not what the user asked about
                 known = None
             else:
-                known = KnownNames.of(here.catalog, here.settings)
+                known = here.known
             return request_of(answers.values, known)
 
 
@@ -88,7 +88,7 @@ def ask(inputs: PlanningInputs, *, on_stderr: bool = False, present: Mapping[str
     `present`: a service's answers, which are the defaults; those that say which service it is are not asked for.
     """
     template, settings = inputs.template, inputs.settings
-    known = KnownNames.of(inputs.catalog, settings)
+    known = inputs.known
     answers: dict[str, Any] = {}
     for name, schema in template.form().items():
         if present is not None and name in IDENTITY:

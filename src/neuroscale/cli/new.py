@@ -24,10 +24,8 @@ def new_service(answers: Path | None, repository: Path | None, *, interactive: b
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.core.printable import terminal
     from neuroscale.planning.override_shortfalls import unmet_demands
-    from neuroscale.planning.planner import plan
     from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError, request_of
     from neuroscale.rendering.service_folder import pull_request_of, write_service
-    from neuroscale.request.service_request import KnownNames
 
     check_source(answers, interactive=interactive)
     opened = open_repository(repository)
@@ -35,8 +33,8 @@ def new_service(answers: Path | None, repository: Path | None, *, interactive: b
     given = ask(opened) if answers is None else read_answers(answers)
     try:
         with given.located():
-            request = request_of(given.values, KnownNames.of(catalog, settings))
-            planned = plan(request, catalog, settings, opened.template.version)
+            request = request_of(given.values, opened.known)
+            planned = opened.plan(request)
             files = pull_request_of(request, planned, opened.template).files
     except RefusedPlanError as error:
         from neuroscale.planning.advice import advise

@@ -33,11 +33,10 @@ def show_plan(
     cluster has no room for it now."""
     from neuroscale.cli.open_repository import open_repository
     from neuroscale.planning.override_shortfalls import unmet_demands
-    from neuroscale.planning.planner import plan
 
     opened = open_repository(repository)
     asked = opened.read_request(request)
-    made = plan(asked, opened.catalog, opened.settings, opened.template.version)
+    made = opened.plan(asked)
     if picture is not None:
         from neuroscale.report.memory_picture import write_picture
 

@@ -11,7 +11,7 @@ from neuroscale.cli.open_repository import open_repository, read_file
 from neuroscale.cli.options import RepositoryOption
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.planning.plan import load_plan
-from neuroscale.planning.planner import plan, request_digest
+from neuroscale.planning.planner import request_digest
 from neuroscale.rendering.service_folder import render, write
 from neuroscale.repo.layout import PLAN_FILE
 
@@ -37,7 +37,7 @@ def render_request(
                 f"Run `neuroscale replan {request.parent}`.",
             )
     else:
-        planned = plan(asked, opened.catalog, opened.settings, opened.template.version)
+        planned = opened.plan(asked)
     folder = out or request.parent
     write(render(asked, planned, opened.template), folder)
     typer.echo(f"Rendered {asked.service} into {folder}.")

@@ -9,7 +9,6 @@ import typer
 from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import RepositoryOption
 from neuroscale.core.errors import ExitStatus, InputError
-from neuroscale.planning.planner import plan
 from neuroscale.rendering.service_folder import render, write
 from neuroscale.repo.layout import REQUEST_FILE, ServicePath
 from neuroscale.repo.services import find_service, services_of
@@ -34,7 +33,7 @@ def replan_service(
             f"is the request of {request.environment}/{request.service}, and does not lie in {wanted}",
             "Correct its service and environment, or move the folder.",
         )
-    planned = plan(request, opened.catalog, opened.settings, opened.template.version)
+    planned = opened.plan(request)
     write(render(request, planned, opened.template), folder)
     typer.echo(f"Planned and rendered {folder.relative_to(opened.root)} again.")
     return ExitStatus.PASSED

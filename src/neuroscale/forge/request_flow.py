@@ -60,7 +60,7 @@ class Main:
     @property
     def known(self) -> KnownNames:
         """The names that its requests may use."""
-        return KnownNames.of(self.inputs.catalog, self.inputs.settings)
+        return self.inputs.known
 
 
 @dataclass(frozen=True)

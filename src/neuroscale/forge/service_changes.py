@@ -14,7 +14,7 @@ from neuroscale.forge.description import Description
 from neuroscale.forge.request_flow import Change, Draft, Main, Service, Version, version_at
 from neuroscale.gate.verdict import ServiceReport
 from neuroscale.planning.plan import Plan
-from neuroscale.planning.planner import plan, request_digest
+from neuroscale.planning.planner import request_digest
 from neuroscale.planning.rejected_choices import not_chosen
 from neuroscale.planning.rollout import accelerator_quota, merge_effect
 from neuroscale.rendering.scaffolder.plan_step import FORM
@@ -229,8 +229,7 @@ class Promoted(Change):
         ]
         name = path.name
         title = "" if service.merged is None else f"Change {request.environment}/{request.service}: as {name}"
-        inputs = main.inputs
-        made = plan(request, inputs.catalog, inputs.settings, inputs.template.version)
+        made = main.inputs.plan(request)
         said = [
             f"Promoted from {name}.",
             *self._evidence(main, path),
@@ -316,8 +315,7 @@ def _notes_of_catalog(service: Service, request: Request) -> list[str]:
     before = service.merged.plan if service.merged else None
     if service.merged is None or before is None or request == service.merged.request:
         return []
-    inputs = service.main.inputs
-    again = plan(service.merged.request, inputs.catalog, inputs.settings, inputs.template.version)
+    again = service.main.inputs.plan(service.merged.request)
     if before.model_copy(update={"lock": again.lock}) == again:
         return []
     return [
@@ -343,10 +341,10 @@ def planned(
     where the merge's effect depends on it. Raises InputError for a template that does not suit, and RefusedPlanError.
     """
     inputs, base = service.main.inputs, service.main.base
-    catalog, settings, template = inputs.catalog, inputs.settings, inputs.template
+    template = inputs.template
     before = service.merged.plan if service.merged else None
     if made is None:
-        made = plan(request, catalog, settings, template.version)
+        made = inputs.plan(request)
     told = list(notes)
     if not anew and before is not None and before.lock.request_digest == request_digest(request):
         if before.model_copy(update={"lock": made.lock}) != made:

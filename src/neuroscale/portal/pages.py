@@ -28,7 +28,6 @@ from neuroscale.portal.rendering import Renderer
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder.plan_step import request_of
 from neuroscale.repo.services import services_of
-from neuroscale.request.service_request import KnownNames
 
 _HERE = re.compile(r"/[A-Za-z0-9/_.-]*")
 """Places of this server; `//` would be another one."""
@@ -227,7 +226,7 @@ class AskingPages:
         if fields.get("do") != "open":
             return self._form(request, answers, (), with_plan=True)
         try:
-            wanted = request_of(answers, KnownNames.of(inputs.catalog, inputs.settings))
+            wanted = request_of(answers, inputs.known)
         except InputError as error:
             return self._form(request, answers, tuple(error.problems), with_plan=True, status=422)
         person = page_context.people.of(request)

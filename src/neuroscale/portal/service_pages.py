@@ -15,7 +15,6 @@ from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.printable import one_line
 from neuroscale.forge.request_flow import Change, Desk, Main, Version
 from neuroscale.forge.service_changes import Named, Promoted, Retired, Updated, compared
-from neuroscale.planning.planner import plan
 from neuroscale.portal.form_fields import answers_in, sheet
 from neuroscale.portal.kept import Kept
 from neuroscale.portal.pages import Fields, PageContext, filled
@@ -171,7 +170,7 @@ class ServicePages:
         except InputError as error:
             return Panel(problems=tuple(error.problems))
         with self._page_context.planning(request):
-            made = plan(wanted, main.inputs.catalog, main.inputs.settings, main.inputs.template.version)
+            made = main.inputs.plan(wanted)
         shown = panel(made)
         if wanted == version.request or made.verdict == "refused":
             return shown

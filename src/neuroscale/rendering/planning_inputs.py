@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.catalog.settings import Settings, check_settings, load_settings
+from neuroscale.planning.plan import Plan
+from neuroscale.planning.planner import plan
 from neuroscale.rendering.scaffolder.template import Template, load_template
 from neuroscale.repo.snapshot import Snapshot
+from neuroscale.request.service_request import KnownNames, Request
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,15 @@ class PlanningInputs:
     catalog: Catalog
     settings: Settings
     template: Template
+
+    @property
+    def known(self) -> KnownNames:
+        """The names that requests may use."""
+        return KnownNames.of(self.catalog, self.settings)
+
+    def plan(self, request: Request) -> Plan:
+        """The plan for a request by these inputs. Raises InputError as the planner does."""
+        return plan(request, self.catalog, self.settings, self.template.version)
 
 
 def read_planning_inputs(snapshot: Snapshot) -> PlanningInputs:

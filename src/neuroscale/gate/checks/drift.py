@@ -22,14 +22,14 @@ from neuroscale.gate.platform_sources import UNREADABLE
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.planning.override_shortfalls import shortfalls_of
 from neuroscale.planning.plan import Plan, read_plan
-from neuroscale.planning.planner import plan, request_digest, settings_key
+from neuroscale.planning.planner import request_digest, settings_key
 from neuroscale.planning.rollout import quota_shortage, strategy
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder.template import Template
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import CATALOG_INFO, PLAN_FILE, REQUEST_FILE
 from neuroscale.repo.snapshot import Snapshot, read_file
-from neuroscale.request.service_request import KnownNames, Request, check_request, fault_of, load_request
+from neuroscale.request.service_request import Request, check_request, fault_of, load_request
 
 GATE = "drift"
 _SHOWN_LINES = 6
@@ -155,9 +155,8 @@ class _Comparison:
         return locked
 
     def _compare(self, request: Request, locked: Plan) -> None:
-        known = KnownNames.of(self.platform.catalog, self.platform.settings)
         try:
-            check_request(request, known, f"{self.folder}/{REQUEST_FILE}")
+            check_request(request, self.platform.known, f"{self.folder}/{REQUEST_FILE}")
         except InputError as error:
             self.findings += problem_findings(GATE, "request", error)
             return
@@ -252,7 +251,7 @@ class _Comparison:
         the whole folder as it was merged once.
         """
         platform = self.platform
-        fresh = plan(request, platform.catalog, platform.settings, platform.template.version)
+        fresh = self.platform.plan(request)
         if fresh == locked:
             return
         newer = f"{self.replan} when you want the newer one."

@@ -32,7 +32,6 @@ from neuroscale.gate.platform_sources import UNREADABLE, PlatformSources
 from neuroscale.gate.verdict import Effect, Effects, Finding, Severity
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.planning.plan import Plan
-from neuroscale.planning.planner import plan
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.platform.files import RUNTIMES_FOLDER as RUNTIMES
 from neuroscale.rendering.scaffolder.lint import lint
@@ -41,7 +40,7 @@ from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import CATALOG, CATALOG_INFO, EXAMPLES, RENDERED_KINDS, REQUEST_FILE, SETTINGS, TEMPLATE
 from neuroscale.repo.snapshot import MemorySnapshot, read_file
-from neuroscale.request.service_request import KnownNames, Request, check_request
+from neuroscale.request.service_request import Request, check_request
 
 _MOST_DIFFERENCES = 200  # of the verdict's list
 _MOST_FIELDS = 300  # of one object that are compared with other objects'
@@ -220,9 +219,8 @@ class _Work:
 
     def _side(self, platform: PlanningInputs, request: Request, locked: Plan | None) -> _Side:
         try:
-            check_request(request, KnownNames.of(platform.catalog, platform.settings), REQUEST_FILE)
-            version = platform.template.version
-            made = locked or plan(request, platform.catalog, platform.settings, version)
+            check_request(request, platform.known, REQUEST_FILE)
+            made = locked or platform.plan(request)
             if made.verdict == "refused":
                 return _Side(why=" ".join(made.reasons), refused=True)
             self.rendered += 1
