@@ -38,7 +38,7 @@ _INFERENCE_SERVICES = "inferenceservices.serving.kserve.io"
 _COMMAND_SECONDS = 150
 _SERVES_WITHIN = 180.0  # seconds
 _PORT = re.compile(r"127\.0\.0\.1:\d+")
-_TIMES = re.compile(r" +\d+(?:\.\d+)? s(?=  |$)", re.MULTILINE)
+_TIMES = re.compile(r" +(?:\d+ min(?: \d+ s)?|\d+(?:\.\d+)? m?s)(?=  |$)", re.MULTILINE)
 _SYMBOLS = ("✔", "✘", "⊘", "‼")
 Section = Literal["Findings", "Notices", "Not checked", "checks"]
 

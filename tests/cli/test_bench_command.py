@@ -59,7 +59,7 @@ def test_cells_are_measured_beside_the_prediction_and_what_they_cost(
     said = bench("--users", "1,4", *described)
     assert said.status == 0, said.err
     assert "Price: " in said.err
-    assert "at most ($0.8000 an hour, --usd-per-hour)" in said.err
+    assert "at most (0.80 USD an hour, --usd-per-hour)" in said.err
     assert client.ran == ["u1-p256-a16", "u4-p256-a16"]
     assert client.targets[0].key is not None
     assert client.targets[0].key.secret == KEY
@@ -129,7 +129,7 @@ def test_the_largest_load_is_searched_and_said_with_how_sure_it_is(
     bench: Callable[..., Said], tmp_path: Path, client: FakeClient
 ) -> None:
     said = bench("--largest-load", "--p95-ttft", 0.1)  # the p95 of N users is N times 20 ms
-    assert "First token in 0.1 s for 95 of 100: 5 users (likely)" in said.out
+    assert "First token in 100 ms for 95 of 100: 5 users (likely)" in said.out
     assert "6 users missed it in 2 of 2 runs" in said.out
     largest = _result(tmp_path)["largest_load"]
     assert (largest["users"], largest["missed_users"], largest["kept_runs"]) == (5, 6, 3)

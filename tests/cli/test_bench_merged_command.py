@@ -72,7 +72,7 @@ def test_a_new_service_is_measured_once_with_the_load_of_its_form(
     assert client.ran == ["u4-p1024-a256"]
     result = json.loads((tmp_path / "tiny-moe" / "bench.json").read_text(encoding="utf-8"))
     assert short_text(result) == (
-        "Measured on one replica with 4 users, 1,024 tokens in and 256 out: the first token came in 0.08 s for 95 in "
+        "Measured on one replica with 4 users, 1,024 tokens in and 256 out: the first token came in 80 ms for 95 in "
         "100 of 12 requests; the form asks for 20 s; 68.8 tokens a second for all together. The plan has no estimate "
         "of them."
     )
@@ -112,5 +112,5 @@ def test_the_plans_estimates_stand_beside_what_was_measured() -> None:
         "predicted": {"ttft_seconds": {"p95": {"value": 0.61}}, "tokens_per_second": {"total": {"value": 380.2}}},
     }
     told = short_text({"cells": [cell], "promised_p95_ttft_seconds": 2.0})
-    assert "in 0.432 s for 95 in 100 of 40 requests; the form asks for 2 s; 412 tokens a second" in told
-    assert told.endswith("The plan's estimates are 0.61 s and 380 tokens a second.")
+    assert "in 432 ms for 95 in 100 of 40 requests; the form asks for 2 s; 412 tokens a second" in told
+    assert told.endswith("The plan's estimates are 610 ms and 380 tokens a second.")

@@ -81,7 +81,7 @@ def test_a_refusal_says_what_starts_instead_and_ends_with_1(fit: Any, model: Pat
     assert "google-cloud of 2026-06-10: on-demand list price, US regions" in sources
     words = fit("--model", model, "--accelerator", "nvidia-l4", "--vllm-args", "--max-model-len=131072").out
     assert "GiB short" in words
-    assert " US dollars per hour (google-cloud of 2026-06-10: on-demand list price, US regions)" in words
+    assert " USD an hour (google-cloud of 2026-06-10: on-demand list price, US regions)" in words
     assert f"Shorten the context to {answer['max_context'] // 16 * 16:,} tokens." in words
 
 

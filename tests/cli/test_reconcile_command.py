@@ -60,7 +60,7 @@ def reconcile(repository: Path, answer: str, *arguments: object) -> Said:
 def test_what_cost_as_much_as_planned_is_no_finding(repository: Path) -> None:
     said = reconcile(repository, metered(120), "--dry-run")
     assert said.status == 0, said.err
-    assert "None of 1 service differs by more than $50.00 and 20 %." in said.out
+    assert "None of 1 service differs by more than 50.00 USD and 20 %." in said.out
     assert "prod/chat" in said.out
 
 
@@ -142,7 +142,10 @@ def test_one_issue_is_opened_updated_and_closed(repository: Path, forge: Forge) 
     assert said(metered(240, 48)) == "unchanged"
     (issue,) = forge.open_issues()
     assert issue.title == "Metered cost differs from the estimate: prod"
-    assert "| prod/chat | $120.00 | $240.00 | $0.00 | +$120.00 (+100.0 %) | $0.00 | +$120.00 |" in issue.body
+    assert (
+        "| prod/chat | 120.00 USD | 240.00 USD | 0.00 USD | +120.00 USD (+100.0 %) | 0.00 USD | +120.00 USD |"
+        in issue.body
+    )
     assert said(metered(300, 48)) == "updated"
     # Nothing is seen to differ, and yet nothing shows that the difference is gone.
     partly = {key("gone", "one", namespace="team-one"): costs(1, 1)}
@@ -151,7 +154,7 @@ def test_one_issue_is_opened_updated_and_closed(repository: Path, forge: Forge) 
     assert issue.title == "Metered cost cannot be compared in full: prod"
     assert "No difference counts; 1 service cannot be compared." in issue.body
     assert "- team-one/gone: the repository has no plan of it" in issue.body
-    assert "$300.00" not in issue.body
+    assert "300.00" not in issue.body
     assert said(metered(120)) == "closed"
     assert forge.open_issues() == []
     assert said(metered(120, rows=partly)) == "nothing to say"

@@ -61,7 +61,7 @@ def test_opencost_s_own_cost_of_tokens_stands_beside_where_the_server_has_it(mon
     assert [chat[f"usd_per_million{part}"] for part in ("", "_prompt", "_generation")] == ["3.00", "2.00", "4.50"]
     assert (lost["cost"], lost["usd_per_million"]) == (None, None)
     shown = asked(own).out
-    assert "chat in one: $15.00, $3.00 per million ($2.00 in, $4.50 out, divided by compute_time)" in shown
+    assert "chat in one: 15.00 USD, 3.00 per million (2.00 in, 4.50 out, divided by compute_time)" in shown
     assert "lost in one: unknown, since OpenCost found no pods whose label names this model" in shown
     empty = asked((200, inference_answer()))
     assert "OpenCost names no model in 2026-11-01 00:00 to 2026-11-02 00:00 UTC" in empty.out

@@ -42,7 +42,7 @@ def loading(seconds: float) -> World:
 def test_a_load_within_the_startup_probes_budget_is_starting_with_its_seconds() -> None:
     status = loading(120).status()
     assert status.verdict == "starting"
-    assert "120 of 1,560 s used, 1,440 s left" in status.reason
+    assert "2 min of 26 min used, 24 min left" in status.reason
     assert (status.pods[0].used_seconds, status.pods[0].budget_seconds) == (120, BUDGET)
 
 
@@ -57,8 +57,8 @@ def test_a_load_that_outlives_kubernetes_patience_is_starting_and_not_failed() -
     world.application["status"]["health"]["status"] = "Degraded"
     status = world.status()
     assert status.verdict == "starting"
-    assert "900 of 1,560 s used" in status.reason
-    assert any("600 s" in note and "not a failure" in note for note in status.notes)
+    assert "15 min of 26 min used" in status.reason
+    assert any("10 min" in note and "not a failure" in note for note in status.notes)
 
 
 def test_a_load_beyond_its_budget_is_failed() -> None:
@@ -409,7 +409,7 @@ def test_events_have_their_age_and_a_ready_service_has_none() -> None:
     event = {"type": "Warning", "reason": "Unhealthy", "message": "probe failed", "involvedObject": {"name": "new-0"}}
     world.events = [{**event, "lastTimestamp": ago(605)}, {**event, "reason": "Failed", "lastTimestamp": ago(7)}]
     assert world.status().events == (
-        "10 min ago: new-0: Unhealthy: probe failed",
+        "10 min 5 s ago: new-0: Unhealthy: probe failed",
         "7 s ago: new-0: Failed: probe failed",
     )
     healthy = World()

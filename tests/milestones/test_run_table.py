@@ -31,8 +31,8 @@ def test_a_run_of_all_lessons_fills_the_table_with_the_platforms_apart(lessons: 
     page = renewed(README, lessons, [ran(one) for one in lessons], MONDAY)
     assert page.startswith("# Lessons\n")
     assert page.endswith("\nMore.\n")
-    assert "Without a platform: 2 lessons, 8 s." in page
-    assert "On the local platform, whose start is not counted: 1 lesson, 4 s." in page
+    assert "Without a platform: 2 lessons, 7.5 s." in page
+    assert "On the local platform, whose start is not counted: 1 lesson, 3.75 s." in page
     assert "| [b-log](b-log/BEFORE.md) | recorded log | yes | 3.8 | 2026-11-23 |" in page
     assert renewed(page, lessons, [ran(one) for one in lessons], MONDAY) == page
 

@@ -96,10 +96,10 @@ def test_the_command_prints_a_table_and_json_and_draws_a_picture(tmp_path: Path)
     shown = CliRunner().invoke(app, [*options, "--picture", str(picture)], catch_exceptions=False)
     assert shown.exit_code == 0
     assert "* is the plan's choice" in shown.output
-    assert re.search(r"\n +\d+\* \d+ x \d+ \S+ +[\d,]+ ", shown.output)
+    assert re.search(r"\n +\d+\* \d+ x \d+ \S+ +[\d,]+\.\d\d ", shown.output)
     assert "…" not in shown.output  # a number that is cut off would be another one
     assert "On a laptop, " in shown.output
-    assert "US dollars a month" in picture.read_text(encoding="utf-8")
+    assert "USD a month" in picture.read_text(encoding="utf-8")
     told = json.loads(CliRunner().invoke(app, [*options, "--json", "--by", "latency"], catch_exceptions=False).output)
     assert told["by"] == "latency"
     assert [one["chosen"] for one in told["choices"]].count(True) == 1

@@ -92,7 +92,7 @@ def test_six_tpu_slices_of_low_confidence_give_way_to_a_sure_choice_which_names_
     assert made.cost.hourly is not None
     assert cheapest.cost.hourly < made.cost.hourly < 2 * cheapest.cost.hourly
     (sentence,) = [reason for reason in made.reasons if reason.startswith("A cheaper choice works")]
-    assert "1 x Google Cloud TPU v6e chip (slice of 1) with 6 replicas at 8.2500 US dollars per hour" in sentence
+    assert "1 x Google Cloud TPU v6e chip (slice of 1) with 6 replicas at 8.25 USD an hour" in sentence
     assert "its confidence is low (vLLM's overhead on such an accelerator was not measured)" in sentence
     assert "prod asks for certainty, and a surer choice costs less than 2 times as much" in sentence
 

@@ -134,7 +134,7 @@ OTHER_SERVER: dict[str, Any] = {"vllm_args": (*FRESH.vllm_args, "--enforce-eager
         (idle(ttft_seconds=0.001, decode_tokens_per_second=9999.0), ""),
         # The same server is as fast as before, whatever the planner thinks of it now.
         (at_load(first=0.001, rate=9999.0), ""),
-        (at_load(first=0.001) | OTHER_SERVER, "slower at the asked load: first token after 0.00 -> "),
+        (at_load(first=0.001) | OTHER_SERVER, "slower at the asked load: first token after 1 ms -> "),
         (at_load(rate=9999.0) | OTHER_SERVER, "slower at the asked load: 9,999 -> "),
         (at_load(first=9999.0, rate=0.1) | OTHER_SERVER, ""),
         ({"max_model_len": FRESH.max_model_len + 1}, "shorter context: "),
@@ -216,7 +216,7 @@ def test_a_plan_from_before_the_load_stands_and_planning_anew_shows_what_the_loa
     )
     assert " tokens per second, and 30 are asked for" in found.missed[-1]
     told = sentences(found)[1]
-    assert "1.2 s to the first token of the longest prompt" in told
+    assert "1.24 s to the first token of the longest prompt" in told
     assert "-> with 16 users at once first token within " in told
     assert "USD a million output tokens (interpolated from measurements of " in told
 

@@ -175,7 +175,7 @@ def test_the_cost_stands_per_service_and_cost_centre_with_past_new_and_differenc
 
 def test_the_cost_says_what_it_rests_on_and_what_has_no_price() -> None:
     text = markdown(refused())
-    assert "US dollars a month of 730 h" in text
+    assert "USD a month of 730 h" in text
     assert "The total leaves out 1 service" in text
     assert "Prices of 2026-11-01: google-cloud (on-demand list price, US regions). They are more than 90 days" in text
     assert "At the prices before, the difference is +400.00 to +1,400.00 USD a month." in text

@@ -41,7 +41,7 @@ def test_a_pass_ends_with_its_title() -> None:
         "✔ Passed: 1 service checked",
         "  0 errors, 0 notices, +518.30 to +1,554.90 USD a month, exit status 0",
     ]
-    assert "✔ Policies  passed   0.71 s  14 of 14 pairs of policy and object, 12 of 12 tripwires caught" in lines
+    assert "✔ Policies  passed   710 ms  14 of 14 pairs of policy and object, 12 of 12 tripwires caught" in lines
 
 
 def test_a_refusal_shows_each_finding_with_its_fix() -> None:

@@ -2,48 +2,11 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-
 import pytest
 
 from neuroscale.core.printable import lines, one_line
 from neuroscale.report import phrases
 from report_examples import CHAT, NOTHING, cost_of, usd
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        ("0", "0.00"),
-        ("0.71", "0.71"),
-        ("0.7", "0.70"),
-        ("1.3536", "1.3536"),
-        ("1.375", "1.375"),
-        ("0.00001", "0.00"),
-        ("3.7600", "3.76"),
-        ("100.005", "100.00"),
-        ("1554.9", "1,554.90"),
-        ("-518.3", "-518.30"),
-    ],
-)
-def test_an_amount_keeps_the_decimals_that_matter(value: str, shown: str) -> None:
-    assert phrases.amount(Decimal(value)) == shown
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (0.0, "0 s"),
-        (0.021, "0.02 s"),
-        (7.25, "7.2 s"),
-        (45, "45 s"),
-        (119, "119 s"),
-        (120, "2 min"),
-        (410, "6 min 50 s"),
-    ],
-)
-def test_a_duration_is_as_exact_as_it_is_short(value: float, shown: str) -> None:
-    assert phrases.seconds(value) == shown
 
 
 def test_the_headline_of_a_cost_tells_the_difference_and_what_is_not_known() -> None:
@@ -55,10 +18,6 @@ def test_the_headline_of_a_cost_tells_the_difference_and_what_is_not_known() -> 
     assert phrases.cost_headline(cost_of(lost, lost)) == "cost of 2 services not known"
     assert phrases.cost_headline(cost_of(("dev", "moved", "changed", CHAT, CHAT))) == ""
     assert phrases.cost_headline(None) == ""
-
-
-def test_nothing_has_no_sign() -> None:
-    assert phrases.amounts(Decimal(0), Decimal("1.5"), signed=True) == "0.00 to +1.50"
 
 
 def test_services_with_an_unknown_and_with_a_large_difference_come_first() -> None:

@@ -22,6 +22,7 @@ from neuroscale.bench.environment import INSTALL, GuidellmEnvironment
 from neuroscale.bench.reading import CellError
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.printable import one_line
+from neuroscale.core.quantities import duration
 from neuroscale.core.secret_text import SecretText, redact
 from neuroscale.core.validation import is_loopback
 
@@ -152,7 +153,7 @@ class Guidellm:
             timer.cancel()
             _kill(process)
         if over.is_set():
-            raise CellError(f"guidellm did not end within {seconds:.0f} s: {last}. See {folder / LOG}")
+            raise CellError(f"guidellm did not end within {duration(seconds)}: {last}. See {folder / LOG}")
         return status, last
 
 

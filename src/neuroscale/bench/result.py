@@ -12,6 +12,7 @@ from neuroscale.bench.cells import Cell
 from neuroscale.bench.largest_load import LargestLoad
 from neuroscale.bench.reading import Figures, digits, measured_load, rounded
 from neuroscale.bench.run import Outcome
+from neuroscale.core.quantities import duration
 from neuroscale.planning.price import per_million_at
 from neuroscale.planning.speed import Estimate, SpeedUnderLoad
 
@@ -88,16 +89,16 @@ def short_text(values: Mapping[str, Any]) -> str:
     load = f"{'1 user' if users == 1 else f'{users} users'}, {int(cell['prompt_tokens']):,} tokens in and "
     load += f"{int(cell['answer_tokens']):,} out"
     p95, rate = float(measured["ttft_seconds"]["p95"]), float(measured["tokens_per_second"]["total"])
-    asked = "" if promise is None else f"; the form asks for {float(promise):.3g} s"
+    asked = "" if promise is None else f"; the form asks for {duration(float(promise))}"
     told = (
-        f"Measured on one replica with {load}: the first token came in {p95:.3g} s for 95 in 100 of "
+        f"Measured on one replica with {load}: the first token came in {duration(p95)} for 95 in 100 of "
         f"{int(cell['requests'])} requests{asked}; {rate:.3g} tokens a second for all together."
     )
     plan = cell["predicted"]
     if plan is None:
         return f"{told} The plan has no estimate of them."
     expected = float(plan["ttft_seconds"]["p95"]["value"]), float(plan["tokens_per_second"]["total"]["value"])
-    return f"{told} The plan's estimates are {expected[0]:.3g} s and {expected[1]:.3g} tokens a second."
+    return f"{told} The plan's estimates are {duration(expected[0])} and {expected[1]:.3g} tokens a second."
 
 
 def usd_per_million(hourly: Decimal | None, outcome: Outcome) -> Decimal | None:

@@ -24,6 +24,7 @@ from neuroscale.cluster.endpoint.metrics import Histogram, Snapshot
 from neuroscale.core.errors import InputError
 from neuroscale.core.files import sha256, text_if_there, write_public
 from neuroscale.core.json_text import json_text
+from neuroscale.core.quantities import duration
 
 State = Literal["measured", "over-saturated", "skipped", "failed", "not run"]
 _CELLS, _OUTCOME, _OF = "cells", "outcome.json", "bench-of.json"
@@ -123,7 +124,7 @@ class Bench:
         if larger := self._beyond_saturation(planned):
             return Outcome(planned, "skipped", f"The server is over-saturated already with {larger.cell}.")
         if self.clock() - self._began > self.total_seconds:
-            told = f"The time limit of {self.total_seconds / 60:g} min is over. The same command goes on with it."
+            told = f"The time limit of {duration(self.total_seconds)} is over. The same command goes on with it."
             return Outcome(planned, "not run", told)
         place = self._place(planned)
         place.mkdir(parents=True, exist_ok=True)

@@ -242,7 +242,7 @@ def _usd(money: _Money, where: str, field: str) -> Decimal:
     """Whole units and billionths of one, as Google writes an amount. Raises InputError for another currency."""
     if money.currency_code != "USD":
         fix = "Export it with currencyCode=USD."
-        raise InputError.at(where, field, f"is in {name(money.currency_code)!a}, not in US dollars", fix)
+        raise InputError.at(where, field, f"is in {name(money.currency_code)!a}, not in USD", fix)
     units = str(money.units)
     if not re.fullmatch(r"[0-9]{1,9}", units) or not 0 <= money.nanos < 10**9:
         message = f"{name(units)} units and {money.nanos} nanos are not an amount"

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from neuroscale.core.frozen import Frozen, Label, Source
+from neuroscale.core.quantities import duration
 from neuroscale.core.validation import wrong
 from neuroscale.core.yaml_io import sha256_of
 
@@ -75,7 +76,8 @@ class MeasuredSeconds(Frozen):
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if self.p50 is not None and self.p95 is not None and self.p50 > self.p95:
-            raise wrong(f"the p50, {self.p50:g} s, is above the p95, {self.p95:g} s", "Copy the report's own figures.")
+            told = f"the p50, {duration(self.p50)}, is above the p95, {duration(self.p95)}"
+            raise wrong(told, "Copy the report's own figures.")
         return self
 
 

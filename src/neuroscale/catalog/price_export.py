@@ -127,9 +127,9 @@ def amount(usd: Decimal, *, of_host: bool = False) -> Decimal:
     if usd in PLACEHOLDER_PRICES - (HOST_DEFAULTS if of_host else frozenset()):
         raise NoPriceError(f"{usd} is a placeholder of another tool, not a price")
     if usd > _DEAREST:
-        raise NoPriceError(f"{usd} US dollars an hour is too high to be a price")
+        raise NoPriceError(f"{usd} USD an hour is too high to be a price")
     if usd < _STEP:
-        raise NoPriceError(f"{usd} US dollars an hour is below what a price list can hold")
+        raise NoPriceError(f"{usd} USD an hour is below what a price list can hold")
     plain = usd.quantize(_STEP).normalize()
     return plain.quantize(Decimal("0.01")) if plain == plain.quantize(Decimal("0.01")) else plain
 

@@ -15,6 +15,7 @@ from neuroscale.catalog.google_prices import read_skus
 from neuroscale.catalog.price_export import TIERS, Export, Unread, WantedPrices
 from neuroscale.catalog.price_list import Price, PriceList
 from neuroscale.core.errors import InputError
+from neuroscale.core.quantities import amount, usd
 from neuroscale.core.yaml_io import dump
 from neuroscale.repo.layout import CATALOG
 
@@ -34,10 +35,10 @@ class PriceChange:
 
     def __str__(self) -> str:
         if self.after is None:
-            return f"{self.what}: stays at {self.before} USD an hour, since the file has no price for it"
+            return f"{self.what}: stays at {usd(self.before or Decimal(0))} an hour, since the file has no price for it"
         if self.before is None:
-            return f"{self.what}: {self.after} USD an hour, new"
-        return f"{self.what}: {self.before} to {self.after} USD an hour{self.note}"
+            return f"{self.what}: {usd(self.after)} an hour, new"
+        return f"{self.what}: {amount(self.before)} to {usd(self.after)} an hour{self.note}"
 
 
 @dataclass(frozen=True)

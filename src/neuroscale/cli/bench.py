@@ -22,6 +22,7 @@ from neuroscale.cli.options import (
     print_json,
 )
 from neuroscale.core.errors import ExitStatus, InputError
+from neuroscale.core.quantities import duration
 
 if TYPE_CHECKING:
     from neuroscale.bench.cells import Cell, Limits, PlannedCell
@@ -214,7 +215,7 @@ class BenchRun:
         first = planned[0].cell
         lengths = f"{first.prompt_tokens:,} + {first.answer_tokens:,} tokens"
         line(console, title_of(subject))
-        line(console, f"The most users, each with {lengths}, with a first token in {self._promise:g} s:", 2)
+        line(console, f"The most users, each with {lengths}, with a first token in {duration(self._promise)}:", 2)
         line(console, f"about {_SEARCH_CELLS} cells, each of {self._limits.requests} requests or more.", 2)
         seconds = self._limits.total_seconds
         print_totals(subject, Estimate(None, seconds, None, usd(subject.hourly, seconds)), console)
@@ -356,7 +357,7 @@ def _progress(planned: PlannedCell) -> Progress:
 
     def tell(answered: int, failed: int, seconds: float) -> None:
         wrong = f", {failed} failed" if failed else ""
-        _say(f"{seconds:.0f} s: {answered} of {wanted} answers{wrong}", "    ")
+        _say(f"{duration(round(seconds))}: {answered} of {wanted} answers{wrong}", "    ")
 
     return tell
 

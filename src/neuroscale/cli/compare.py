@@ -19,6 +19,7 @@ from neuroscale.cli.planned_help import question_of
 from neuroscale.cli.speed import answer
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import terminal
+from neuroscale.core.quantities import duration, pace
 from neuroscale.core.validation import suggest
 from neuroscale.planning.fit import PINNED, device
 from neuroscale.planning.measured import (
@@ -43,12 +44,12 @@ _ALIKE = 0.1
 _AT = re.compile(r"(?P<model>.+)@(?:(?P<count>[1-9][0-9]?)x)?(?P<accelerator>[a-z0-9-]+)")
 _USUAL = (8, 1024, 256)
 _FIGURES = (
-    ("ttft_mean", "TTFT mean", "s"),
-    ("ttft_p95", "TTFT p95", "s"),
-    ("inter_token_mean", "inter-token mean", "s"),
-    ("inter_token_p95", "inter-token p95", "s"),
-    ("user_rate", "tokens/s of a user", ""),
-    ("total_rate", "tokens/s in all", ""),
+    ("ttft_mean", "TTFT mean", duration),
+    ("ttft_p95", "TTFT p95", duration),
+    ("inter_token_mean", "inter-token mean", duration),
+    ("inter_token_p95", "inter-token p95", duration),
+    ("user_rate", "tokens/s of a user", pace),
+    ("total_rate", "tokens/s in all", pace),
 )
 
 
@@ -240,9 +241,9 @@ def _print(load: tuple[int, int, int], columns: Sequence[Column], apart: Sequenc
         ("vLLM", [one.vllm_version for one in columns]),
         ("figures are", [one.told for one in columns]),
     ]
-    for name, words, unit in _FIGURES:
+    for name, words, worded in _FIGURES:
         values = [one.figures[name] for one in columns]
-        rows.append((words, ["-" if value is None else f"{value:,.3g} {unit}".strip() for value in values]))
+        rows.append((words, ["-" if value is None else worded(value) for value in values]))
     for words, cells in rows:
         table.add_row(words, *(Text(terminal(cell)) for cell in cells))
     console.print(table)

@@ -15,6 +15,7 @@ from neuroscale.cli.demo_progress import Step
 from neuroscale.cli.demo_steps import ENVIRONMENT, LIVE, MANIFEST, OTHER_SERVICE, PLATFORM, SERVICE, Result
 from neuroscale.cluster.endpoint.access import pods_of
 from neuroscale.core.errors import ExitStatus, UntrustedError
+from neuroscale.core.quantities import duration
 from neuroscale.core.waiting import attempts
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.forge.branches import Access, Branches
@@ -47,7 +48,7 @@ def _deployed(demo: Demo, local: LocalForge) -> None:
     took = time.time() - demo.facts["merged_first_team"]
     with cluster(local.state) as live:
         _where_it_runs(demo, live, _manifest(demo))
-    demo.results.append(Result("The merged service", f"Synced and Ready {took:.0f} s after the merge"))
+    demo.results.append(Result("The merged service", f"Synced and Ready {duration(took)} after the merge"))
 
 
 def _manifest(demo: Demo) -> Any:
@@ -100,8 +101,8 @@ def _healed(demo: Demo, local: LocalForge) -> None:
         else:
             raise UntrustedError(f"the demo expected {identity} to have {wanted} again; it has {found}.")
     took = time.monotonic() - began
-    demo.say(f"It is {wanted} again, as in Git, after {took:.1f} s.")
-    demo.results.append(Result("A change by hand", f"undone by Argo CD in {took:.1f} s"))
+    demo.say(f"It is {wanted} again, as in Git, after {duration(took)}.")
+    demo.results.append(Result("A change by hand", f"undone by Argo CD in {duration(took)}"))
 
 
 def _grace(live: Cluster, identity: Identity) -> Any:
@@ -142,7 +143,7 @@ def _minutes(demo: Demo, local: LocalForge) -> int:
     begins = (int(begins) // _MINUTE + 1) * _MINUTE
     ends = begins + _LEAST * _MINUTE
     if time.time() < ends:
-        demo.say(f"The meter gets {ends - time.time():.0f} s more.")
+        demo.say(f"The meter gets {duration(ends - time.time())} more.")
     while time.time() < ends:
         time.sleep(1.0)
     return min(_MOST, int(time.time() - begins) // _MINUTE)
@@ -189,7 +190,8 @@ def platform_steps(set_up: Callable[[Callable[[str], None]], None]) -> list[Step
             clock = time.monotonic()
             running.append(up(demo.state, demo.root, Options(cluster=True, cost=True, pages=demo.keep), demo.say))
             local = running[0]
-            demo.say(f"All parts are healthy after {time.monotonic() - clock:.0f} s. {local.url}/{local.platform.slug}")
+            took = duration(time.monotonic() - clock)
+            demo.say(f"All parts are healthy after {took}. {local.url}/{local.platform.slug}")
         return running[0]
 
     def step(title: str, work: Callable[[Demo, LocalForge], None]) -> Step:
@@ -305,7 +307,7 @@ def _judged(demo: Demo, local: LocalForge) -> None:
         for line in _without_details(_comment(forge, pull)):
             demo.say(f"  | {line}")
     took = time.time() - demo.facts["asked"]
-    demo.results.append(Result("Two pull requests", f"judged by the runner {took:.0f} s after the form"))
+    demo.results.append(Result("Two pull requests", f"judged by the runner {duration(took)} after the form"))
 
 
 def _await_verdict(demo: Demo, forge: Forge, pull: PullRequest, wanted: str) -> None:

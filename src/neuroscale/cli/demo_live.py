@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from neuroscale.cli.demo_steps import LIVE, Result
 from neuroscale.cluster.endpoint.access import pods_of
 from neuroscale.core.errors import ExitStatus, UntrustedError
+from neuroscale.core.quantities import duration
 from neuroscale.core.waiting import attempts
 from neuroscale.forge.after_merge.comments import MARKER
 from neuroscale.local.control_plane import cluster
@@ -54,9 +55,9 @@ def is_tested(demo: Demo, local: LocalForge) -> None:
     asked, merged, ready, answering = (demo.facts[name] for name in ("asked", "merged", "ready", "answering"))
     demo.results += [
         Result("The live model", "answered, and passed every smoke test"),
-        Result("Form to merge", f"{merged - asked:.0f} s"),
-        Result("Merge to Ready", f"{ready - merged:.0f} s"),
-        Result("Ready to first token", f"{answering - ready:.1f} s"),
+        Result("Form to merge", duration(merged - asked)),
+        Result("Merge to Ready", duration(ready - merged)),
+        Result("Ready to first token", duration(answering - ready)),
     ]
 
 

@@ -20,6 +20,7 @@ from neuroscale.cluster.command_lines import own_program
 from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError, UntrustedError
 from neuroscale.core.files import write_private
 from neuroscale.core.printable import one_line
+from neuroscale.core.quantities import duration
 from neuroscale.local.start_and_stop import down
 from neuroscale.local.state import State, read_json
 from neuroscale.repo.git import Git
@@ -79,7 +80,7 @@ def run_steps(steps: Sequence[Step], source: Path, state: Path, *, keep: bool, a
         for result in demo.results:
             demo.say(f"  {result.title}: {result.told}")
         took = time.monotonic() - start
-        demo.say(f"  {took:.0f} s. This repository is unchanged: the demo ran in a scratch clone.")
+        demo.say(f"  {duration(took)}. This repository is unchanged: the demo ran in a scratch clone.")
         shutil.rmtree(folder)
 
 

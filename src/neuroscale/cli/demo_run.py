@@ -18,6 +18,7 @@ from neuroscale.cli.demo_setup import set_up_beside
 from neuroscale.cli.demo_steps import DENSE_EXAMPLE, EXAMPLE, MANIFEST, Demo, Result, edit
 from neuroscale.cluster.command_lines import own_program
 from neuroscale.core.errors import ExitStatus, UntrustedError
+from neuroscale.core.quantities import duration
 from neuroscale.repo.layout import find_root
 
 _POLICY = "no-mutable-image-tags"
@@ -45,7 +46,7 @@ def _green(demo: Demo) -> None:
     demo.commit("Serve Gemma 4 26B-A4B for support-chat")
     start = time.monotonic()
     demo.neuroscale("gate", "--base", "main", "--head", "support-chat", expect=ExitStatus.PASSED)
-    demo.results.append(Result("Gemma 4 26B-A4B QAT on one L4", f"green, in {time.monotonic() - start:.1f} s"))
+    demo.results.append(Result("Gemma 4 26B-A4B QAT on one L4", f"green, in {duration(time.monotonic() - start)}"))
 
 
 def _refused(demo: Demo) -> None:

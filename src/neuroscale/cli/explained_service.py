@@ -32,6 +32,7 @@ from neuroscale.cluster.server_logs import server_lines
 from neuroscale.cluster.services_in_git import Planned, planned_service
 from neuroscale.core.errors import InputError, NeuroscaleError
 from neuroscale.core.printable import first_of, one_line
+from neuroscale.core.quantities import duration
 from neuroscale.core.validation import items, part
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.explain import LogLine
@@ -136,7 +137,7 @@ def _with_serving(
     seconds: float,
 ) -> Explanation:
     """The explanation with what the servers that answer count; as it is if none answers."""
-    say_progress(f"Reading its counters for {seconds:g} s")
+    say_progress(f"Reading its counters for {duration(seconds)}")
     loads, unread = read_loads(cluster, service.namespace, service.name, seconds)
     if not loads and not unread:
         return explained

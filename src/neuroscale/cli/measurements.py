@@ -25,6 +25,7 @@ from neuroscale.cli.request_outcome import print_proposal
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.files import read_bounded, sha256
 from neuroscale.core.printable import plainly_counted, terminal
+from neuroscale.core.quantities import duration
 from neuroscale.core.units import MIB
 from neuroscale.core.validation import suggest
 from neuroscale.core.yaml_io import decode, dotted
@@ -303,7 +304,8 @@ def _figures(one: Measurement) -> list[str]:
             ("loading of the weights", one.start.load_seconds, "s"),
             ("start of the engine", one.start.engine_seconds, "s"),
         ):
-            parts += [] if value is None else [f"{words} {value:,} {unit}"]
+            if value is not None:
+                parts.append(f"{words} {duration(value) if unit == 's' else f'{value:,} {unit}'}")
         return [f"Start: {', '.join(parts)}."]
     rows = []
     for load in one.loads:
@@ -311,11 +313,11 @@ def _figures(one: Measurement) -> list[str]:
         told = (
             "not measured"
             if first is None
-            else f"{first.mean:.3g} s" + (f", p95 {first.p95:.3g} s" if first.p95 else "")
+            else duration(first.mean) + (f", p95 {duration(first.p95)}" if first.p95 else "")
         )
         asked = f"{plainly_counted(load.users, 'user')}, {load.prompt_tokens:,} + {load.answer_tokens:,} tokens"
         rows.append(
-            f"{asked}: TTFT {told}; inter-token {1000 * load.inter_token_seconds.mean:.3g} ms; "
+            f"{asked}: TTFT {told}; inter-token {duration(load.inter_token_seconds.mean)}; "
             f"{load.tokens_per_second.user:,.4g} tokens/s of a user, {load.tokens_per_second.total:,.4g} in all; "
             f"{load.requests} requests."
         )

@@ -38,6 +38,7 @@ from neuroscale.cluster.metrics.service_metrics import (
 )
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 from neuroscale.core.printable import counted, terminal
+from neuroscale.core.quantities import duration, pace
 from neuroscale.repo.layout import LOCAL_STATE
 
 # The most columns of a chart that fit beside the other text of a line.
@@ -119,9 +120,9 @@ def print_metrics(found: ServiceMetrics, place: str) -> None:
     if all(row.now is None and row.highest is None for row in found.rows):
         return  # an empty table would not help
     ascii_only = not _can_print(BLOCKS)
-    span = span_of(found.since)
+    span = duration(found.since)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title in ("", "now", f"{span}", f"{span}, {span_of(found.step)} a column", "highest"):
+    for title in ("", "now", f"{span}", f"{span}, {duration(found.step)} a column", "highest"):
         table.add_column(title, justify="right" if title in ("now", span, "highest") else "left", no_wrap=True)
     for row in found.rows:
         table.add_row(
@@ -149,18 +150,18 @@ def state_of(found: ServiceMetrics) -> str:
         told = "its pod answers" if pods == 1 else f"{found.answering} of {counted(pods, 'pod')} answer"
     if found.restarts is not None:
         times = counted(found.restarts, "restart") if found.restarts else "no restart"
-        told += f", {times} within {span_of(found.since)}"
+        told += f", {times} within {duration(found.since)}"
     if found.age is None:
         return f"{told}, no data of its server yet"
-    every = "" if found.interval is None else f" (one every {span_of(found.interval)})"
+    every = "" if found.interval is None else f" (one every {duration(found.interval)})"
     old = "" if found.fresh or not found.answering else "OLD: "
-    return f"{told}, {old}newest sample {span_of(found.age)} ago{every}"
+    return f"{told}, {old}newest sample {duration(found.age)} ago{every}"
 
 
 def _notes(found: ServiceMetrics, *, ascii_only: bool) -> list[str]:
     points = [point for row in found.rows for point in row.points]
     idle = "~" if ascii_only else Gap.IDLE.value
-    notes = [f"now: the last {span_of(found.now)} for times and rates, the newest sample for the others"]
+    notes = [f"now: the last {duration(found.now)} for times and rates, the newest sample for the others"]
     if Gap.IDLE in points:
         notes.append(f"{idle} no request was measured in that time")
     if Gap.UNSEEN in points:
@@ -185,29 +186,12 @@ def cell(row: Row, value: Value | None, found: ServiceMetrics) -> str:
 
 def _text(value: float, unit: Unit) -> str:
     if unit == "seconds":
-        return span_of(value)
+        return duration(value)
     if unit == "per second":
-        return f"{_digits(value)}/s"
+        return f"{pace(value)}/s"
     if unit == "share":
         return f"{value:.1%}"
-    return _digits(value)
-
-
-def span_of(seconds: float) -> str:
-    """A time with three digits at most: `41 ms`, `1.23 s`, `15 min`, `6 h`."""
-    if seconds < 0.9995:
-        return f"{_digits(seconds * 1000)} ms"
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= size and (seconds >= 10 * size or seconds % size == 0) and seconds != 60:
-            return f"{_digits(seconds / size)} {unit}"
-    return f"{_digits(seconds)} s"
-
-
-def _digits(value: float) -> str:
-    """The number with three digits, or more if more stand before the point."""
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
+    return pace(value)
 
 
 def _can_print(text: str) -> bool:
@@ -274,7 +258,7 @@ def show_metrics(
         print_json(record(found, name, told, place))
     elif found is None:
         inside = f" in the namespace {namespace}" if namespace else ""
-        typer.echo(terminal(f"{name}{inside}: no data of the last {span_of(seconds)}. {told}", 2000))
+        typer.echo(terminal(f"{name}{inside}: no data of the last {duration(seconds)}. {told}", 2000))
     else:
         print_metrics(found, place)
     return ExitStatus.PASSED if found is not None and found.fresh else ExitStatus.FINDINGS

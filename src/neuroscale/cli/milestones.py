@@ -15,6 +15,7 @@ from neuroscale.cli.options import JsonOption, RepositoryOption, plain_console, 
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.files import write_public
 from neuroscale.core.printable import counted, terminal, terminal_lines
+from neuroscale.core.quantities import duration
 from neuroscale.milestones.lessons import FOLDER, Lesson, Part, choose, find_lessons, is_current, renew
 from neuroscale.milestones.run_table import PAGE, renewed, word
 from neuroscale.milestones.running import Ending, LessonRun, State, run_lessons
@@ -92,7 +93,7 @@ def print_outcomes(outcomes: Sequence[LessonRun], stale: Sequence[str], console:
     words = [f"{green} of {counted(len(outcomes), 'lesson')} held"]
     words += [f"{red} red"] if red else []
     words += [f"{rest} not run, which is not green"] if rest else []
-    console.print(f"\n{', '.join(words)}; {sum(one.seconds for one in outcomes):.0f} s", markup=False)
+    console.print(f"\n{', '.join(words)}; {duration(sum(one.seconds for one in outcomes))}", markup=False)
 
 
 def _print_why(outcome: LessonRun, console: Console) -> None:

@@ -12,15 +12,15 @@ from neuroscale.cli.fit import Question
 from neuroscale.cluster.services_in_git import Planned
 from neuroscale.core.errors import InputError
 from neuroscale.core.printable import plainly_counted
+from neuroscale.core.quantities import usd
 from neuroscale.explain.server_facts import arguments_of, engine_words
 from neuroscale.explain.slow_service import Bound, Promise, Serving, Try
 from neuroscale.planning.case import asked_rate
 from neuroscale.planning.plan import Plan
-from neuroscale.planning.planner import plan
+from neuroscale.planning.plan_facts import accelerators
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.report.slow_view import Help, ServingReport
 from neuroscale.request.field_changes import OVERRIDES, FieldChanges, changed
-from neuroscale.request.service_request import KnownNames
 
 _MOST_HELPS = 2  # of one bound
 
@@ -93,10 +93,8 @@ def _line(name: str, one: Try, reason: str, until: str, end: str) -> str:
 
 def planned_with(planned: Planned, changes: FieldChanges, inputs: PlanningInputs) -> Plan | None:
     """The plan of the service with the changes, which may be refused; None if the request cannot take them."""
-    catalog, settings = inputs.catalog, inputs.settings
     try:
-        request = changed(planned.request, changes, KnownNames.of(catalog, settings))
-        return plan(request, catalog, settings, inputs.template.version)
+        return inputs.plan(changed(planned.request, changes, inputs.known))
     except InputError:
         return None
 
@@ -109,9 +107,8 @@ def _gain(planned: Planned, changes: FieldChanges, inputs: PlanningInputs) -> st
     told = []
     if made.replicas.min > before.replicas.min:
         told.append(f"{plainly_counted(made.replicas.min, 'replica')} instead of {before.replicas.min}")
-    if (made.accelerator, made.accelerator_count) != (before.accelerator, before.accelerator_count):
-        place = f"{made.accelerator_count} x {made.accelerator}"
-        told.append(f"{place} instead of {before.accelerator_count} x {before.accelerator}")
+    if (place := accelerators(made)) != (earlier := accelerators(before)):
+        told.append(f"{place} instead of {earlier}")
     places, less = _places(made.vllm_args), _places(before.vllm_args)
     if places is not None and less is not None and places > less:
         told.append(f"{places} requests at a time (--max-num-seqs) instead of {less}")
@@ -123,7 +120,7 @@ def _gain(planned: Planned, changes: FieldChanges, inputs: PlanningInputs) -> st
     cost = ""
     if made.cost.monthly_min is not None and before.cost.monthly_min is not None:
         more = Decimal(made.cost.monthly_min) - Decimal(before.cost.monthly_min)
-        cost = f"; {more:+,.0f} US dollars a month" if round(more) else "; at the same price"
+        cost = f"; {usd(more, signed=True)} a month" if more else "; at the same price"
     sure = ", close to the limit of the memory" if made.verdict == "tight" else ""
     return f"By the plan: {', '.join(told)}{cost}{sure}."
 

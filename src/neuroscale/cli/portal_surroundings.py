@@ -12,6 +12,7 @@ from neuroscale.cli.promote import Proofs, evidence_of
 from neuroscale.cli.retire import said_of
 from neuroscale.cli.status import with_curl
 from neuroscale.cluster.service_status import ServiceStatus
+from neuroscale.core.quantities import duration
 from neuroscale.portal.services import Evidence, Figure, Measured, Said, chart
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Around:
     def metrics(self, inputs: PlanningInputs, environment: str, service: str) -> Measured:
         """A service's metrics of the last minutes."""
         from neuroscale.cli.chosen_metrics import prometheus_of
-        from neuroscale.cli.metrics import cell, span_of, state_of
+        from neuroscale.cli.metrics import cell, state_of
         from neuroscale.cluster.metrics.service_metrics import Gap, Row, read
         from neuroscale.core.errors import Problem
 
@@ -50,7 +51,7 @@ class Around:
         namespace = next((one.namespace for one in found if one.namespace), "")
         with prometheus_of(environment, where, "", inputs.settings, ambiguous) as prometheus:
             seen = read(prometheus, namespace, service, prometheus.now(), _SINCE, _COLUMNS)
-        span = span_of(seen.since)
+        span = duration(seen.since)
 
         def figure(row: Row) -> Figure:
             now, whole, highest = (cell(row, value, seen) for value in (row.now, row.whole, row.highest))

@@ -33,6 +33,7 @@ from neuroscale.cluster.endpoint.metrics import Sampler, Snapshot
 from neuroscale.cluster.service_status import ServiceStatus
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import TerminalStream, encodable, terminal
+from neuroscale.core.quantities import duration
 from neuroscale.core.units import MIB
 from neuroscale.repo.layout import ServicePath
 from neuroscale.request.service_request import Request
@@ -91,9 +92,9 @@ def print_figures(endpoint: Endpoint, answer: chat.Completion, sampler: Sampler,
         typer.echo("The model gave an empty answer.", err=True)
     speed = answer.tokens_per_second
     rows = [
-        ("first token", f"{answer.ttft_seconds:.3f} s" if answer.ttft_seconds is not None else "not measured"),
+        ("first token", duration(answer.ttft_seconds) if answer.ttft_seconds is not None else "not measured"),
         ("speed", f"{speed:,.1f} tokens/s" if speed is not None else "not measured"),
-        ("tokens", f"{answer.prompt_tokens:,} in, {answer.completion_tokens:,} out, in {answer.seconds:.3f} s"),
+        ("tokens", f"{answer.prompt_tokens:,} in, {answer.completion_tokens:,} out, in {duration(answer.seconds)}"),
         ("finished", _finish(answer.finish_reason, longest)),
     ]
     way = f"pod {endpoint.pod}" if endpoint.pod else endpoint.url

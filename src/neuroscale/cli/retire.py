@@ -145,13 +145,13 @@ def last_requests(settings: Settings, path: ServicePath, plan: Plan, where: Wher
 
 
 def _saves(plan: Plan) -> str:
-    from neuroscale.report import phrases
+    from neuroscale.core.quantities import usd
 
     low, high = plan.cost.monthly_min, plan.cost.monthly_max
     if low is None or high is None:
         return f"What this saves is not known: the catalog had no price for {plan.accelerator}."
     held = f"{plan.replicas.min * plan.accelerator_count:,} x {plan.accelerator}"
-    return f"This saves {phrases.between(low, high)} a month, and gives {held} back."
+    return f"This saves {usd(low, high)} a month, and gives {held} back."
 
 
 def what_remains(plan: Plan, root: Path, *, local: bool) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from neuroscale.catalog.settings import NODE_WAIT_MINUTES
 from neuroscale.cluster.object_fields import condition, seconds_since, sentence
+from neuroscale.core.quantities import duration
 from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Object
 from neuroscale.manifests.objects import SERVICE
@@ -28,7 +29,7 @@ def last_warnings(found: tuple[Object, ...], now: datetime) -> tuple[str, ...]:
         last = last_seen(one)
         told = sentence(part(one, "involvedObject").get("name"), one.get("reason"), one.get("message"))
         if (age := seconds_since(last, now)) is not None:
-            told = f"{age} s ago: {told}" if age < 120 else f"{age // 60} min ago: {told}"
+            told = f"{duration(age)} ago: {told}"
         rows.append((last, told))
     return tuple(told for _, told in sorted(rows))[-10:]
 
@@ -175,10 +176,11 @@ class _Look:
         """`starting` as long as its budget lasts, `failed` afterwards."""
         if used is None:
             return self._is("starting", told)
+        budget, so_far = duration(self.budget), duration(used)
         if used <= self.budget:
-            left = self.budget - used
-            return self._is("starting", f"{told}; {used:,} of {self.budget:,} s used, {left:,} s left", used)
-        return self._is("failed", f"{told}; its {self.budget:,} s are used up ({used:,} s)", used)
+            left = duration(self.budget - used)
+            return self._is("starting", f"{told}; {so_far} of {budget} used, {left} left", used)
+        return self._is("failed", f"{told}; its {budget} are used up ({so_far})", used)
 
     def _unscheduled(self) -> PodState:
         scheduled = condition(self.pod, "PodScheduled")
@@ -225,7 +227,7 @@ class _Look:
             return False, f"no node is made for it ({told})"
         if age is None or age > NODE_WAIT_MINUTES * 60:
             return False, f"a node was to be made for it, and has not come ({told})"
-        return True, f"a node is being made for it since {age:,} s ({told})"
+        return True, f"a node is being made for it since {duration(age)} ({told})"
 
     def _init(self) -> PodState | None:
         """The state of its first unfinished init container, in words."""
@@ -258,7 +260,7 @@ class _Look:
             )
             last = part(status, "lastState", "terminated")
             if last and last.get("exitCode") != 0:
-                again = "" if used is None else f"; started again {used:,} s ago"
+                again = "" if used is None else f"; started again {duration(used)} ago"
                 return self._is("failed", _ended(status, last) + again, used)
             return self._within(told, used)
         return self._creating()

@@ -35,6 +35,7 @@ from neuroscale.cluster.object_fields import (
 from neuroscale.cluster.pod_state import ACCELERATOR, SERVER, PodState, is_ending, look, server_container, warnings
 from neuroscale.cluster.service_status import Condition, Judged, Observed
 from neuroscale.core.printable import first_of, plainly_counted
+from neuroscale.core.quantities import duration
 from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Object
 from neuroscale.manifests.kserve_pods import STOP, nothing_scales
@@ -221,7 +222,7 @@ class Running:
         age = None if changed is None else int((self.now - changed).total_seconds())
         if age is not None and age <= _SETTLES:
             return Judged("starting", f"{told} yet", "Wait.")
-        since = "" if age is None else f" for {age:,} s"
+        since = "" if age is None else f" for {duration(age)}"
         pods = f"{self.observed.lines.kubectl} -n kserve get pods"
         return Judged("unknown", f"{told}{since}", f"Does KServe's controller run? {pods}")
 
@@ -300,7 +301,7 @@ class Running:
             return self._waiting(waiting.waits_for, f"pod {waiting.name}: {waiting.told}{old}", waiting)
         if deadline and starting:
             self.notes.append(
-                f"Kubernetes' own deadline of {PROGRESS_DEADLINE} s has passed (ProgressDeadlineExceeded). The "
+                f"Kubernetes' own deadline of {duration(PROGRESS_DEADLINE)} has passed (ProgressDeadlineExceeded). The "
                 f"startup probe allows more time: this is not a failure."
             )
         count = f"{ready} of {self.needed} ready; " if self.needed > 1 else ""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from neuroscale.catalog.budgets import Budget, Budgets, CostException
 from neuroscale.catalog.settings import CostRules, LargeChange, Level
 from neuroscale.core.printable import counted, first_of
+from neuroscale.core.quantities import amount, usd
 from neuroscale.costs.bill import CostChange, ServiceCost, WorkloadCost
 from neuroscale.costs.difference import NAME
 from neuroscale.manifests.workloads import NO_BOUND
@@ -83,11 +84,11 @@ def without_a_bill_before(cost: CostChange, rule: LargeChange) -> list[str]:
 def _alone(service: ServiceCost, difference: Decimal, rule: LargeChange, is_known: bool) -> str:
     past = service.past.max if service.past else _most(service.workloads_before)
     parts = "" if is_known else ", not counting the parts without a known cost"
-    words = f"changes the bill by {difference:+,.2f} USD a month with the most replicas{parts}"
+    words = f"changes the bill by {usd(difference, signed=True)} a month with the most replicas{parts}"
     if rule.usd_a_month is not None and abs(difference) > rule.usd_a_month:
-        return f"{words}, more than {rule.usd_a_month:,.2f}"
+        return f"{words}, more than {usd(rule.usd_a_month)}"
     if rule.percent is not None and past and abs(difference) * 100 > past * rule.percent:
-        return f"{words}, more than {rule.percent} % of {past:,.2f}"
+        return f"{words}, more than {rule.percent} % of {usd(past)}"
     return ""
 
 
@@ -117,12 +118,12 @@ def _why_unknown(cost: CostChange, service: ServiceCost) -> str:
     return f"changes the bill by an amount that is not known ({first_of(reasons, _NAMED, '; ')})"
 
 
-def _told_together(together: Sequence[tuple[ServiceCost, Decimal]], total: Decimal, usd: Decimal) -> str:
+def _told_together(together: Sequence[tuple[ServiceCost, Decimal]], total: Decimal, limit: Decimal) -> str:
     largest = sorted(together, key=lambda member: (-abs(member[1]), _name(member[0])))[:_NAMED]
-    names = ", ".join(f"{_name(service)} {difference:+,.2f}" for service, difference in largest)
+    names = ", ".join(f"{_name(service)} {amount(difference, signed=True)}" for service, difference in largest)
     return (
-        f"{counted(len(together), 'service')} together change the bill by {total:+,.2f} USD a month with the most "
-        f"replicas, more than {usd:,.2f}; the largest: {names}"
+        f"{counted(len(together), 'service')} together change the bill by {usd(total, signed=True)} a month with the "
+        f"most replicas, more than {usd(limit)}; the largest: {names}"
     )
 
 
@@ -214,21 +215,20 @@ def _over_budget(
             yield CostFinding("over-budget", "warn", file, center, f"{message}. {why}", fix)
             continue
         path, exception = _ceiling(center, total, holding)
-        if exception is not None:
-            message = (
-                f"{message}. {path} allows {exception.monthly_usd:,.2f} until {exception.expires}: {exception.reason}"
-            )
+        if exception is not None and exception.monthly_usd is not None:
+            allowed = f"{path} allows {usd(exception.monthly_usd)} until {exception.expires}"
+            message = f"{message}. {allowed}: {exception.reason}"
             yield CostFinding("over-budget", "warn", file, center, message, fix)
         else:
             yield CostFinding("over-budget", level, file, center, message, fix)
 
 
 def _without_budget(raised: Mapping[str, Decimal], level: Level) -> Iterator[CostFinding]:
-    for center, usd in sorted(raised.items()) if level != "off" else ():
-        if usd > 0:
+    for center, rise in sorted(raised.items()) if level != "off" else ():
+        if rise > 0:
             message = (
                 f"{center} is a cost centre that the change itself brings, and it has no budget before it, so that "
-                f"nothing limits the {usd:,.2f} USD a month by which its services raise the bill"
+                f"nothing limits the {usd(rise)} a month by which its services raise the bill"
             )
             fix = "Merge the team and the budget of its cost centre first, in a change of their own."
             yield CostFinding("over-budget", level, BUDGETS, center, message, fix)
@@ -236,8 +236,8 @@ def _without_budget(raised: Mapping[str, Decimal], level: Level) -> Iterator[Cos
 
 def _of(center: str, total: CenterTotal, budget: Budget) -> str:
     return (
-        f"the services of {center} would cost {total.new:,.2f} USD a month with the most replicas "
-        f"({total.past:,.2f} before the change), and its budget is {budget.monthly_usd:,.2f}"
+        f"the services of {center} would cost {usd(total.new)} a month with the most replicas "
+        f"({amount(total.past)} before the change), and its budget is {amount(budget.monthly_usd)}"
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from neuroscale.core.printable import counted, plainly_counted
+from neuroscale.core.quantities import duration
 
 WAITS = 0.5
 """The share of the readings in which requests waited. A queue that is empty in most of them comes from requests that
@@ -214,7 +215,7 @@ def _of_pod(pod: PodLoad, pods: Sequence[PodLoad], promise: Promise | None) -> l
             Bound(
                 "no_tokens",
                 "No token comes",
-                f"{_requests(pod.running)} run, and no token came within {pod.seconds:.3g} s.",
+                f"{_requests(pod.running)} run, and no token came within {duration(pod.seconds)}.",
                 "Read for longer (--seconds 60): a long prompt may still be computed. If none comes then, its engine "
                 "hangs: the end of its log says where, and its pod must be made anew.",
             )
@@ -243,7 +244,7 @@ def _cache_is_full(pod: PodLoad, more: tuple[Try, ...]) -> Bound:
         number = round(pod.preemptions)
         lost = (
             f" {counted(number, 'request')} lost {'its' if number == 1 else 'their'} place in it within "
-            f"{pod.seconds:.3g} s, to be computed again."
+            f"{duration(pod.seconds)}, to be computed again."
         )
     return Bound(
         "kv_cache_full",
@@ -309,8 +310,8 @@ def _against(pod: PodLoad, more: tuple[Try, ...], promise: Promise, *, late: boo
         told.append(f"an answer has {pod.rate:.3g} tokens/s, and the plan says {slowest:.3g} at least")
     if late:
         told.append(
-            f"the first token comes after {seconds_text(pod.ttft_p95)} at p95, and {promise.asked_ttft:g} s are asked "
-            "for"
+            f"the first token comes after {seconds_text(pod.ttft_p95)} at p95, and "
+            f"{seconds_text(promise.asked_ttft)} are asked for"
         )
     if not told:
         return
@@ -376,7 +377,5 @@ def _requests(number: float) -> str:
 
 
 def seconds_text(value: float | None) -> str:
-    """A time in milliseconds or seconds, with three digits."""
-    if value is None:
-        return "an unknown time"
-    return f"{value * 1000:.3g} ms" if value < 0.9995 else f"{value:.3g} s"
+    """A time, or that it is not known."""
+    return "an unknown time" if value is None else duration(value)

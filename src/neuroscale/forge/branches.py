@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from neuroscale.core.errors import InputError
 from neuroscale.core.files import scratch_folder
 from neuroscale.core.printable import one_line
+from neuroscale.core.quantities import duration
 from neuroscale.core.secret_text import redact
 from neuroscale.core.validation import is_loopback
 from neuroscale.core.waiting import repeatedly
@@ -223,7 +224,7 @@ class Branches:
             try:
                 finished = self.git.run(*arguments(url), check=False, environment=environment, timeout=seconds)
             except GitTimeoutError:
-                return failed(f"no answer within {seconds:g} s")
+                return failed(f"no answer within {duration(seconds)}")
             output, errors = (part.decode(errors="replace") for part in (finished.stdout, finished.stderr))
             if finished.returncode == 0:
                 return output

@@ -16,13 +16,14 @@ from hashlib import sha256
 from neuroscale.core.printable import counted, one_line
 from neuroscale.core.printable import markdown as prose
 from neuroscale.core.printable import markdown_code as code
+from neuroscale.core.quantities import usd
 from neuroscale.forge.interface import PullRequest, RepositoryRef
 from neuroscale.gate.verdict import ServiceReport
 from neuroscale.planning.plan import Plan
+from neuroscale.planning.plan_facts import VERDICTS
 from neuroscale.planning.rejected_choices import Considered, NotChosen
 from neuroscale.rendering.scaffolder.form import FORM_FIELDS
 from neuroscale.report import change_phrases, phrases
-from neuroscale.report.memory_bar import memory_bar
 from neuroscale.request.service_request import Request, changed_answers
 
 LONGEST_TITLE = 200
@@ -32,7 +33,6 @@ _SECTION = re.compile(
     r"^<!-- neuroscale-request (?P<title>[0-9a-f]{16}) -->\n.*?^<!-- /neuroscale-request -->$", re.DOTALL | re.MULTILINE
 )
 _ASKED_FOR = re.compile(r"^.* asks, on behalf of (?P<fence>`+)(?P<person>.+?)(?P=fence), for ")
-_VERDICTS = {"fits": "fits", "tight": "fits, but tight", "refused": "refused"}
 
 
 @dataclass(frozen=True)
@@ -176,23 +176,13 @@ def _asked(request: Request) -> str:
 
 def _plan(subject: Subject) -> str:
     plan = subject.plan
-    facts = [phrases.placement(plan, code)]
-    report = subject.report
-    if changed := phrases.differences(report, code):
-        facts.append(f"Changed: {'; '.join(changed)}")
-    if plan.accelerator_count > 1:
-        facts.append(phrases.memory_caption(plan))
-    rows = [f"**Price** {change_phrases.money(report, plan)}", f"**Startup** {phrases.startup(plan.startup)}"]
-    if later := change_phrases.later_changes(plan, code):
-        rows.append(f"**Rollout** {later}")
-    if speed := phrases.speed(plan):
-        rows.append(f"**Speed** {speed}")
+    rows = [f"**Price** {change_phrases.money(subject.report, plan)}"]
+    rows += [f"**{label}** {text}" for label, text in phrases.rows(plan, code)[1:]]
     rows += [f"**Override** {phrases.override(override, code, prose)}" for override in plan.overrides]
     return "\n\n".join(
         [
-            f"### The plan: {_VERDICTS[plan.verdict]} (confidence {plan.confidence})",
-            "<br>".join(facts),
-            f"```text\n{memory_bar(plan.memory_gib)}\n```",
+            f"### The plan: {VERDICTS[plan.verdict]} (confidence {plan.confidence})",
+            change_phrases.placed(subject.report, plan),
             "<br>".join(rows),
         ]
     )
@@ -211,25 +201,22 @@ def _not_chosen(plan: Plan, choices: Iterable[Considered]) -> str:
 
 
 def _choice(plan: Plan, choice: Considered) -> str:
-    price = "price unknown" if choice.hourly is None else f"{phrases.amount(choice.hourly)} USD an hour"
+    price = "price unknown" if choice.hourly is None else f"{usd(choice.hourly)} an hour"
     pods = f" with {counted(choice.replicas, 'replica')}" if choice.replicas > 1 else ""
     label = f"{code(choice.label, 120)}{pods}, {price}"
     if choice.against:
         return f"{label}: {prose(choice.against)}"
     not_sure = f" Not sure: {prose(', and '.join(choice.risks))}." if choice.risks else ""
+    told = " as well"
     if choice.hourly is None or plan.cost.hourly is None:
-        return f"{label}: works, but its price cannot be compared.{not_sure}"
-    if choice.hourly > plan.cost.hourly:
-        return (
-            f"{label}: works, but costs {phrases.amount(choice.hourly - plan.cost.hourly)} USD an hour more.{not_sure}"
-        )
-    if plan.overrides:
-        return f"{label}: works, but is not the choice of the override.{not_sure}"
-    if choice.hourly < plan.cost.hourly:
-        return (
-            f"{label}: works, and costs {phrases.amount(plan.cost.hourly - choice.hourly)} USD an hour less.{not_sure}"
-        )
-    return f"{label}: works as well.{not_sure}"
+        told = ", but its price cannot be compared"
+    elif (more := choice.hourly - plan.cost.hourly) > 0:
+        told = f", but costs {usd(more)} an hour more"
+    elif plan.overrides:
+        told = ", but is not the choice of the override"
+    elif more < 0:
+        told = f", and costs {usd(-more)} an hour less"
+    return f"{label}: works{told}.{not_sure}"
 
 
 def _look(head: RepositoryRef, branch: str) -> str:

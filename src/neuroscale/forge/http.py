@@ -19,6 +19,7 @@ import httpx
 from neuroscale import __version__
 from neuroscale.core.errors import InputError, causes
 from neuroscale.core.printable import counted, one_line
+from neuroscale.core.quantities import duration
 from neuroscale.core.secret_text import redact
 from neuroscale.core.units import MIB
 from neuroscale.core.validation import checked_address, is_loopback
@@ -204,7 +205,7 @@ class Client:
             if failure.pause is not None and failure.pause >= ends - time.monotonic():
                 told += f", {_until(failure.pause)}. Run the command again then."
             else:
-                took = f"{counted(tried, 'attempt')} in {time.monotonic() - began:.0f} s"
+                took = f"{counted(tried, 'attempt')} in {duration(time.monotonic() - began)}"
                 told += f" ({took}). Check that the forge is up, and run the command again."
             raise ForgeUnavailableError(self._safe(told)) from None
 
@@ -344,4 +345,4 @@ def _until(seconds: float) -> str:
         at = datetime.fromtimestamp(time.time() + seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
     except (ValueError, OverflowError, OSError):
         return "for a very long time"
-    return f"for {seconds:.0f} more seconds, until {at}"
+    return f"for {duration(seconds)} more, until {at}"

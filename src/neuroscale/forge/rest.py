@@ -9,6 +9,7 @@ from itertools import chain, repeat
 from typing import Any
 from urllib.parse import urljoin
 
+from neuroscale.core.quantities import duration
 from neuroscale.core.waiting import attempts
 from neuroscale.forge.http import AnswerError, Client, OutcomeUnknownError, Query, segments
 from neuroscale.forge.interface import (
@@ -394,5 +395,5 @@ def wait_for_status(forge: Forge, sha: str, context: str, within: float) -> Comm
             return status
     state = f"is still pending ({status.description}, {status.url})" if status else "did not appear"
     raise ForgeUnavailableError(
-        f"The status {context!r} of commit {sha[:12]} {state} after {within:.0f} s. Check that a runner is up."
+        f"The status {context!r} of commit {sha[:12]} {state} after {duration(within)}. Check that a runner is up."
     )

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from neuroscale.core.errors import ExitStatus, InputError, UntrustedError
 from neuroscale.core.files import scratch_folder
+from neuroscale.core.quantities import duration
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import Check, Outcome, Verdict, exit_status
 from neuroscale.repo.layout import GATE_CODE
@@ -156,7 +157,7 @@ def _judge(change: Change, treeish: str, *, server: bool, strict: bool) -> _Answ
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return _Answer(ExitStatus.UNTRUSTED, None, f"it did not end within {_SECONDS} s")
+            return _Answer(ExitStatus.UNTRUSTED, None, f"it did not end within {duration(_SECONDS)}")
         try:
             verdict = read_verdict(report.read_text())
         except (OSError, ValueError):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from neuroscale.core.errors import InputError, UntrustedError
+from neuroscale.core.quantities import duration
 from neuroscale.gate.judged_files import LARGEST_TEXT, GateInput, ServiceFolder, Text, group_services
 from neuroscale.repo.git import Git, GitTimeoutError
 from neuroscale.repo.layout import (
@@ -100,7 +101,7 @@ def _merged_tree(git: Git, base: str, head: str) -> str:
     try:
         done = git.run(*command, check=False, timeout=MERGED_WITHIN)
     except GitTimeoutError as error:
-        told = f"does not merge into the base within {MERGED_WITHIN:g} s"
+        told = f"does not merge into the base within {duration(MERGED_WITHIN)}"
         fix = "Merge or rebase onto the base branch, so that nothing is left to merge, or split the change."
         raise InputError.at("the command line", "--head", told, fix) from error
     if done.returncode == 0:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from neuroscale.core.errors import UntrustedError
+from neuroscale.core.quantities import duration
 
 _SHOWN = 2000  # characters of a failing tool's output that a message quotes
 
@@ -59,7 +60,7 @@ def run_tool(
         try:
             status = process.wait(timeout=timeout)
         except subprocess.TimeoutExpired as error:
-            raise UntrustedError(f"{name} did not end within {timeout:.0f} s and was stopped.") from error
+            raise UntrustedError(f"{name} did not end within {duration(timeout)} and was stopped.") from error
         finally:
             _end(process)
         run = ToolRun(status, _text(output), _text(errors))

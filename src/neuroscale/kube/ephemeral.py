@@ -19,6 +19,7 @@ from pathlib import Path
 
 import httpx
 
+from neuroscale.core.quantities import duration
 from neuroscale.core.waiting import attempts, repeatedly
 from neuroscale.kube.apply import store_definitions
 from neuroscale.kube.client import Cluster, KubernetesError, Object
@@ -201,7 +202,7 @@ class _Life:
             if self._keeper.poll() is not None or self._told():
                 kind = _PortTakenError if _PORT_TAKEN in logs else KubernetesError
                 raise kind(f"{name} ended before it was ready.{logs}")
-        raise KubernetesError(f"{name} was not ready within {_STARTS_WITHIN:g} s: {why}.{logs}")
+        raise KubernetesError(f"{name} was not ready within {duration(_STARTS_WITHIN)}: {why}.{logs}")
 
     def _told(self) -> bytes:
         assert self._keeper.stdout is not None

@@ -9,6 +9,7 @@ from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import load_settings
 from neuroscale.cluster.platform_install import install
 from neuroscale.core.printable import one_line
+from neuroscale.core.quantities import duration
 from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.core.waiting import attempts
 from neuroscale.kube.client import Cluster, Identity, Object
@@ -61,7 +62,7 @@ def _await_synced(live: Cluster, applications: list[Identity], tell: Callable[[s
         if not waiting:
             return
     told = "; ".join(f"{name}: {state}" for name, state in waiting.items())
-    raise LocalError(f"Argo CD did not deploy the platform within {_WITHIN:.0f} s. {told}")
+    raise LocalError(f"Argo CD did not deploy the platform within {duration(_WITHIN)}. {told}")
 
 
 def _state(live: Cluster, application: Identity) -> tuple[str, str]:

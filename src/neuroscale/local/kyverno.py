@@ -17,6 +17,7 @@ import httpx
 
 from neuroscale.cluster.admission_tripwires import try_tripwires
 from neuroscale.core.files import write_public
+from neuroscale.core.quantities import duration
 from neuroscale.core.waiting import attempts
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK
@@ -305,4 +306,4 @@ def await_policies(found: Cluster, policy_set: PolicySet, within: float = 60.0) 
         silent = try_tripwires(found, policy_set).silent
         if not silent:
             return
-    raise LocalError(f"After {within:g} s Kyverno does not refuse the tripwires of: {', '.join(silent)}.")
+    raise LocalError(f"After {duration(within)} Kyverno does not refuse the tripwires of: {', '.join(silent)}.")

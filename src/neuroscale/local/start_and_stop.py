@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from neuroscale.core.quantities import duration
 from neuroscale.core.units import MIB
 from neuroscale.core.waiting import attempts
 from neuroscale.local import processes
@@ -296,7 +297,8 @@ def _launch_and_wait(state: State, tell: Tell) -> None:
                 return
             for name, record in report.processes.items():
                 if record.failures >= _FAILURES or (passed > within and record.health != "healthy"):
-                    raise LocalError(_failure(state, name, record.detail or f"it is not ready after {passed:.0f} s"))
+                    why = record.detail or f"it is not ready after {duration(passed)}"
+                    raise LocalError(_failure(state, name, why))
         time.sleep(0.1)
 
 

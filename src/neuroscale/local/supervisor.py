@@ -26,6 +26,7 @@ import psutil
 
 from neuroscale.core.errors import NeuroscaleError
 from neuroscale.core.files import write_private
+from neuroscale.core.quantities import duration
 from neuroscale.core.units import MIB
 from neuroscale.core.waiting import attempts
 from neuroscale.kube.client import KubernetesError, RefusedError
@@ -177,7 +178,8 @@ class Supervisor:
                 elif record.health == "starting":
                     self._set(record, detail=problem)
                     if time.monotonic() - began > process.ready_within:
-                        self._give_up(process, record, f"it was not ready within {process.ready_within:g} s: {problem}")
+                        late = f"it was not ready within {duration(process.ready_within)}"
+                        self._give_up(process, record, f"{late}: {problem}")
                         return
                 else:
                     unanswered += 1

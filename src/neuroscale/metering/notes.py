@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Literal
 
 from neuroscale.core.printable import counted
+from neuroscale.core.quantities import usd
 from neuroscale.manifests.objects import COST_CENTER, RATIO
 from neuroscale.metering.allocation import Meter, Metered, read_ratio
 from neuroscale.metering.plan_history import PlanHistory
@@ -119,7 +120,7 @@ def _idle(meter: Meter) -> Iterator[Note]:
             "whose CPU or memory has the price 0. Ask about an hour or more.",
         )
     below = [
-        f"{title} {amount:.2f} USD"
+        f"{title} {usd(amount)}"
         for title, field in (("accelerators", "gpu"), ("CPU", "cpu"), ("memory", "memory"))
         if (amount := sum((min(getattr(one, field), Decimal(0)) for one in idle if one.total >= 0), Decimal(0))) < 0
     ]
@@ -133,7 +134,7 @@ def _idle(meter: Meter) -> Iterator[Note]:
         part = " for a part of the window" if len(amounts) > 1 else ""
         yield Note(
             "warning",
-            f"Idle costs are negative ({negative:.2f} USD){part}: OpenCost charged pods for more than it saw of "
+            f"Idle costs are negative ({usd(negative)}){part}: OpenCost charged pods for more than it saw of "
             "their nodes, as it does while Prometheus has few samples, and for virtual GPUs. They are not distributed; "
             "ask again about a longer window.",
         )

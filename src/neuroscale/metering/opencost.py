@@ -20,6 +20,7 @@ from neuroscale.cluster.endpoint.connection import bounded, client
 from neuroscale.cluster.endpoint.forward import forwarded
 from neuroscale.cluster.metrics.prometheus import address
 from neuroscale.core.printable import one_line
+from neuroscale.core.quantities import duration
 from neuroscale.core.waiting import repeatedly
 from neuroscale.kube.client import Cluster
 from neuroscale.metering.allocation import STEP, Meter, Metered, together
@@ -141,7 +142,7 @@ class OpenCost:
                 return response.read(), response.status_code
         except httpx.TimeoutException as error:
             raise OpenCostError(
-                f"OpenCost at {self.place} does not answer about {step} within {_TIMEOUT:g} s. Ask about a "
+                f"OpenCost at {self.place} does not answer about {step} within {duration(_TIMEOUT)}. Ask about a "
                 "shorter window, or give OpenCost and its Prometheus more processors.",
                 again=True,
             ) from error

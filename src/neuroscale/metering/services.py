@@ -15,11 +15,13 @@ from typing import Final
 
 from neuroscale.catalog.price_list import OPENCOST_DEFAULTS
 from neuroscale.core.printable import counted
+from neuroscale.core.quantities import usd
 from neuroscale.costs.node_prices import COUNTED
 from neuroscale.metering.allocation import Meter, Metered
 from neuroscale.metering.plan_history import PlanHistory, Version
 from neuroscale.metering.window import Window
 from neuroscale.planning.plan import Plan
+from neuroscale.planning.plan_facts import accelerators
 from neuroscale.repo.layout import ServicePath
 
 ServiceKey = tuple[str, str, str, int]
@@ -183,18 +185,12 @@ def _changes(versions: Sequence[tuple[Window, Plan | None]]) -> tuple[str, ...]:
 def _differences(before: Plan, after: Plan) -> list[str]:
     """What differs between two plans of a service that its cost depends on."""
 
-    def devices(plan: Plan) -> str:
-        return f"{plan.accelerator_count} x {plan.accelerator}"
-
-    def price(plan: Plan) -> str:
+    def told(plan: Plan) -> tuple[str, ...]:
         hourly = estimate_of(plan).hourly
-        return "no price" if hourly is None else f"{hourly.normalize():f} USD an hour of a replica"
+        price = "no price" if hourly is None else f"{usd(hourly)} an hour of a replica"
+        return plan.model, accelerators(plan), counted(plan.replicas.min, "replica"), price
 
-    def replicas(plan: Plan) -> str:
-        return counted(plan.replicas.min, "replica")
-
-    shown = (lambda plan: plan.model, devices, replicas, price)
-    return [f"{of(before)} to {of(after)}" for of in shown if of(before) != of(after)]
+    return [f"{old} to {new}" for old, new in zip(told(before), told(after), strict=True) if old != new]
 
 
 _WHOLE = Fraction(3, 4)
@@ -258,7 +254,7 @@ def why_unpriced(costs: Iterable[tuple[Metered, ServiceFacts | None]]) -> str:
 
 def shown(part: str) -> str:
     """`0.95 USD for an hour of a GPU`."""
-    return f"{OPENCOST_DEFAULTS[part]} USD for an hour of {_UNITS[part]}"
+    return f"{usd(OPENCOST_DEFAULTS[part])} for an hour of {_UNITS[part]}"
 
 
 def _is_placeholder(cost: Decimal, expected: Decimal) -> bool:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from neuroscale.core.errors import UntrustedError
+from neuroscale.core.quantities import duration
 from neuroscale.local.argocd_applications import ENVIRONMENT
 from neuroscale.local.control_plane import kubeconfig
 from neuroscale.local.process import is_running
@@ -57,7 +58,7 @@ def lesson_platform(usual: Path, own: Path, root: Path, tell: Callable[[str], No
     began = time.monotonic()
     up(own, root, Options(cluster=True, environments=(ENVIRONMENT,), cost=False), tell)
     try:
-        tell(f"The local platform is healthy after {time.monotonic() - began:.0f} s.")
+        tell(f"The local platform is healthy after {duration(time.monotonic() - began)}.")
         yield own
     finally:
         tell("The local platform of the lessons is stopped and removed.")

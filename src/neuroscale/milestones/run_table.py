@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from neuroscale.core.printable import counted
+from neuroscale.core.quantities import duration
 from neuroscale.milestones.lessons import PAGES, Evidence, Lesson, Part
 from neuroscale.milestones.running import LessonRun, State
 
@@ -77,7 +78,7 @@ def renewed(page: str, lessons: Sequence[Lesson], outcomes: Iterable[LessonRun],
             total = sum(row.seconds for row in ran)
             number = counted(len(chosen), "lesson")
             summary = (
-                f"{title}: {number}, {total:.0f} s."
+                f"{title}: {number}, {duration(total)}."
                 if len(ran) == len(chosen)
                 else f"{title}: {len(ran)} of {number} ran."
             )

@@ -17,6 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from neuroscale.core.errors import ExitStatus, NeuroscaleError
+from neuroscale.core.quantities import duration
 from neuroscale.milestones.lesson_platform import lesson_platform
 from neuroscale.milestones.lessons import FALSE, HOLDS, PARTS, REFUTED, STATE_VARIABLE, VLLM, Lesson, Part
 from neuroscale.repo.layout import LOCAL_STATE, MILESTONES_STATE
@@ -102,7 +103,7 @@ def run_part(lesson: Lesson, part: Part, limit: float, platform: Path | None = N
     status, output = _run([sys.executable, str(lesson.program(part))], lesson.folder, limit, platform)
     took = time.monotonic() - began
     if status is None:
-        return Ending(State.BROKEN, output, took, f"It was ended after {limit:.0f} s.")
+        return Ending(State.BROKEN, output, took, f"It was ended after {duration(limit)}.")
     lines = output.splitlines()
     true, false = (sum(line.startswith(mark) for line in lines) for mark in (HOLDS, FALSE))
     if status == ExitStatus.UNTRUSTED and not true and not false:

@@ -12,6 +12,7 @@ from neuroscale.catalog import Catalog, ModelEntry
 from neuroscale.catalog.parser_families import heading_of
 from neuroscale.catalog.settings import Settings
 from neuroscale.core.printable import plainly_counted
+from neuroscale.core.quantities import duration, usd
 from neuroscale.planning import replica_memory
 from neuroscale.planning.candidates import Candidate
 from neuroscale.planning.case import Case
@@ -185,12 +186,12 @@ def _against(one: Advised, first: Advised, by: By) -> str:
         if one.monthly is None or first.monthly is None:
             told.append("has no known price")
         elif one.monthly > first.monthly:
-            told.append(f"costs {one.monthly - first.monthly:,.2f} USD a month more")
+            told.append(f"costs {usd(one.monthly - first.monthly)} a month more")
     elif by == "latency":
         if one.ttft_seconds is None or first.ttft_seconds is None:
             told.append("has no known time to the first token")
         elif one.ttft_seconds > first.ttft_seconds:
-            told.append(f"gives the first token {one.ttft_seconds - first.ttft_seconds:.2g} s later at p95")
+            told.append(f"gives the first token {duration(one.ttft_seconds - first.ttft_seconds)} later at p95")
     elif one.tokens_per_second is None or first.tokens_per_second is None:
         told.append("has no known speed")
     elif one.tokens_per_second < first.tokens_per_second:

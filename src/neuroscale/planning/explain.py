@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neuroscale.core.printable import plainly_counted
+from neuroscale.core.quantities import duration, usd
 from neuroscale.planning.candidates import Candidate, batched_tokens
 from neuroscale.planning.case import Case
 from neuroscale.planning.choice import Choice, confidence, risks
@@ -56,8 +57,11 @@ def _unchecked(choice: Choice) -> list[str]:
 def _priced(candidate: Candidate) -> str:
     pods = candidate.replicas.min
     replicas = f" with {plainly_counted(pods, 'replica')}" if pods > 1 else ""
-    price = "" if candidate.hourly is None else f" at {candidate.hourly:.4f} US dollars per hour"
-    return f"{candidate.label}{replicas}{price}"
+    return f"{candidate.label}{replicas}{_at(candidate)}"
+
+
+def _at(candidate: Candidate) -> str:
+    return "" if candidate.hourly is None else f" at {usd(candidate.hourly)} an hour"
 
 
 def _joined(clauses: tuple[str, ...]) -> str:
@@ -112,8 +116,8 @@ def passed_over(tried: Sequence[Candidate], chosen: Candidate) -> list[str]:
         if cheaper:
             next_cheaper = cheaper[-1]
             sentences.append(
-                f"The next cheaper choice, {next_cheaper.label} at {next_cheaper.hourly:.4f} US dollars per hour, does "
-                f"not do. {next_cheaper.failures[0].sentence}"
+                f"The next cheaper choice, {next_cheaper.label}{_at(next_cheaper)}, does not do. "
+                f"{next_cheaper.failures[0].sentence}"
             )
     dearer = [
         candidate
@@ -125,7 +129,7 @@ def passed_over(tried: Sequence[Candidate], chosen: Candidate) -> list[str]:
     ]
     if dearer:
         sentences.append(
-            f"The next choice that works is {dearer[0].label} at {dearer[0].hourly:.4f} US dollars per hour"
+            f"The next choice that works is {dearer[0].label}{_at(dearer[0])}"
             + (f" ({plainly_counted(dearer[0].replicas.min, 'replica')})." if dearer[0].replicas.min > 1 else ".")
         )
     return sentences
@@ -140,7 +144,6 @@ def _choice(case: Case, choice: Choice) -> str:
         if kind.kind == "moe"
         else f"a dense model of {_billions(kind.total_params)} parameters"
     )
-    price = f" at {chosen.hourly:.4f} US dollars per hour" if chosen.hourly is not None else ""
     forced = "accelerator" in case.overrides or "accelerator_count" in case.overrides
     if forced:
         why = "as the override says"
@@ -148,7 +151,7 @@ def _choice(case: Case, choice: Choice) -> str:
         why = "the surest choice of those that cost little more" if risks(chosen) else "the cheapest sure choice"
     else:
         why = "the cheapest choice that fits" if chosen.price else "the first that fits"
-    return f"{case.model.name} is {what}; it runs on {chosen.label}{price}, {why}."
+    return f"{case.model.name} is {what}; it runs on {chosen.label}{_at(chosen)}, {why}."
 
 
 MEMORY_SENTENCE = "On each accelerator, of "
@@ -240,13 +243,14 @@ def _load(case: Case, chosen: Candidate) -> list[str]:
         told = " ".join(chosen.load.speed.reasons)
         return [f"Nothing is known about the speed with {asked}, so memory alone decides the replicas. {told}".rstrip()]
     first, rate = load.ttft_seconds.p95, load.tokens_per_second.user
+    longest = idle_speed(chosen).ttft_seconds or 0.0
     lengths = f"prompts of {load.prompt_tokens} and answers of {load.answer_tokens} tokens"
     sentences = [
         f"With {asked} ({load.replica_users} on the fullest replica; {lengths}), the first token comes within "
-        f"{first.value:g} s at p95 ({first.low:g} to {first.high:g}; {request.p95_ttft_seconds:g} asked for), and a "
-        f"user gets {rate.value:g} tokens per second ({rate.low:g} to {rate.high:g}; "
-        f"{case.tokens_per_second_per_user:g} {rate_source(case) or 'asked for'}). The longest prompt takes "
-        f"{idle_speed(chosen).ttft_seconds:g} s on an idle replica.",
+        f"{duration(first.value)} at p95 ({duration(first.low)} to {duration(first.high)}; "
+        f"{duration(request.p95_ttft_seconds)} asked for), and a user gets {rate.value:g} tokens per "
+        f"second ({rate.low:g} to {rate.high:g}; {case.tokens_per_second_per_user:g} "
+        f"{rate_source(case) or 'asked for'}). The longest prompt takes {duration(longest)} on an idle replica.",
         f"The speed is {COVERAGE[load.coverage]}. {' '.join(chosen.load.speed.reasons)}".rstrip(),
     ]
     if chosen.load.beyond:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from neuroscale.core.printable import plainly_counted
+from neuroscale.core.quantities import duration
 from neuroscale.planning.candidates import (
     Candidate,
     UnderLoad,
@@ -216,8 +217,8 @@ def missed(case: Case, made: Plan) -> tuple[str, ...]:
     speed = _under(as_planned, replica_speed(as_planned, candidate), _share(case, made.replicas.min))
     first, rate, clauses = speed.ttft_p95, speed.tokens_per_second_user, []
     if first is not None and first.value > case.request.p95_ttft_seconds:
-        asked = f"{case.request.p95_ttft_seconds:g} s are asked for"
-        clauses.append(f"the first token comes after {first.value:.3g} s at p95, and {asked}")
+        asked = f"{duration(case.request.p95_ttft_seconds)} are asked for"
+        clauses.append(f"the first token comes after {duration(first.value)} at p95, and {asked}")
     if rate is not None and rate.value < case.tokens_per_second_per_user:
         asked = f"{case.tokens_per_second_per_user:g} are asked for{_in_brackets(rate_source(case))}"
         clauses.append(f"a user gets {rate.value:.3g} tokens per second, and {asked}")
@@ -307,13 +308,13 @@ def _beyond(case: Case, speed: SpeedUnderLoad, alone: SpeedUnderLoad) -> tuple[s
     longest = alone.ttft_p95 if case.typical_len is not None else None
     if longest is not None and longest.high > case.request.p95_ttft_seconds:
         clauses.append(
-            f"the first token of the longest prompt may take {longest.high:.3g} s on an idle replica, and "
-            f"{case.request.p95_ttft_seconds:g} s are asked for"
+            f"the first token of the longest prompt may take {duration(longest.high)} on an idle replica, and "
+            f"{duration(case.request.p95_ttft_seconds)} are asked for"
         )
     if first is not None and first.high > case.request.p95_ttft_seconds:
         clauses.append(
-            f"the first token may take {first.high:.3g} s at p95 under the load, and "
-            f"{case.request.p95_ttft_seconds:g} s are asked for"
+            f"the first token may take {duration(first.high)} at p95 under the load, and "
+            f"{duration(case.request.p95_ttft_seconds)} are asked for"
         )
     if rate is not None and rate.low < case.tokens_per_second_per_user:
         clauses.append(
@@ -330,8 +331,8 @@ def _too_slow(case: Case, candidate: Candidate, alone: SpeedUnderLoad) -> str:
     first, rate = alone.ttft_p95, alone.tokens_per_second_user
     if first is not None and first.value > case.request.p95_ttft_seconds:
         return (
-            f"{lengths} gets its first token after {first.value:.3g} s at p95 on {candidate.label} even for one user, "
-            f"and {case.request.p95_ttft_seconds:g} s are asked for."
+            f"{lengths} gets its first token after {duration(first.value)} at p95 on {candidate.label} even for one "
+            f"user, and {duration(case.request.p95_ttft_seconds)} are asked for."
         )
     value = "fewer" if rate is None else f"{rate.value:.3g}"
     return (
@@ -343,8 +344,9 @@ def _too_slow(case: Case, candidate: Candidate, alone: SpeedUnderLoad) -> str:
 def _too_long(case: Case, candidate: Candidate, seconds: float) -> str:
     """Why the longest prompt comes too late, whatever the load is."""
     return (
-        f"The first token of the longest prompt, of {case.request.longest_prompt_tokens} tokens, takes {seconds:.3g} s "
-        f"on an idle replica of {candidate.label}, and {case.request.p95_ttft_seconds:g} s are asked for."
+        f"The first token of the longest prompt, of {case.request.longest_prompt_tokens} tokens, takes "
+        f"{duration(seconds)} on an idle replica of {candidate.label}, and "
+        f"{duration(case.request.p95_ttft_seconds)} are asked for."
     )
 
 
@@ -374,8 +376,8 @@ def _too_many(case: Case, candidate: Candidate, kept: int) -> Iterator[Failure]:
 def promise(case: Case) -> str:
     """What the form and the settings ask for, as the subject of a sentence."""
     return (
-        f"A first token within {case.request.p95_ttft_seconds:g} s at p95 and {case.tokens_per_second_per_user:g} "
-        f"tokens per second for each user{_in_brackets(rate_source(case))}"
+        f"A first token within {duration(case.request.p95_ttft_seconds)} at p95 and "
+        f"{case.tokens_per_second_per_user:g} tokens per second for each user{_in_brackets(rate_source(case))}"
     )
 
 

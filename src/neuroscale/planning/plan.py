@@ -31,6 +31,12 @@ class Memory(Frozen):
     usable: float  # the memory that vLLM may take of the accelerator (its memory x utilisation)
     free: float  # negative for a plan that does not fit
 
+    @property
+    def parts(self) -> dict[str, float]:
+        """What takes the memory, by its name; `free` where all of it fits."""
+        taken = {"weights": self.weights, "KV cache": self.kv_cache, "overhead": self.overhead}
+        return {**taken, "free": self.free} if self.free >= 0 else taken
+
 
 class Architecture(Frozen):
     """Parameters of the text tower, counted from the config. `active_ratio` is active / total. `active_params` counts
@@ -56,6 +62,13 @@ class Startup(Frozen):
     probe_budget_seconds: int  # how long the startup probe waits at least
     # Every service had this value before plans had the field.
     termination_grace_seconds: int = 120  # how long a pod that must end may still write the answers that it has begun
+
+    @property
+    def steps(self) -> dict[str, int]:
+        """Seconds of the steps that take some, by their names."""
+        loading = {"fetching": self.download_seconds, "loading": self.load_seconds, "compiling": self.compile_seconds}
+        steps = {**loading, "graphs": self.graphs_seconds, "the rest": self.other_seconds}
+        return {name: seconds for name, seconds in steps.items() if seconds}
 
 
 class Rollout(Frozen):

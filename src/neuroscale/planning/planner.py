@@ -31,7 +31,7 @@ from neuroscale.planning.rollout import rollout_of
 from neuroscale.planning.startup import drain_seconds, startup_of
 from neuroscale.request.service_request import Request
 
-PLANNER_VERSION = "3.1.0"  # raise it whenever the same request may give another plan
+PLANNER_VERSION = "3.1.1"  # raise it whenever the same request may give another plan
 TEMPLATE_VERSION = "1.6.0"
 
 

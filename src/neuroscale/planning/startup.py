@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from neuroscale.catalog import ModelEntry, RuntimeEntry
 from neuroscale.catalog.settings import Environment
+from neuroscale.core.quantities import duration
 from neuroscale.planning.candidates import Candidate
 from neuroscale.planning.case import Case
 from neuroscale.planning.fit.overhead import graph_sizes
@@ -231,28 +232,19 @@ def captured_graphs(sequences: int) -> int:
 
 def reasons_of(start: Startup) -> list[str]:
     """A plan's sentences on how its replicas start and end."""
-    parts = [
-        f"{seconds} s {what}"
-        for seconds, what in (
-            (start.download_seconds, "to fetch the weights"),
-            (start.load_seconds, "to load them"),
-            (start.compile_seconds, "to compile"),
-            (start.graphs_seconds, "to capture graphs"),
-            (start.other_seconds, "for the rest"),
-        )
-        if seconds
-    ]
+    parts = [f"{name} {duration(seconds)}" for name, seconds in start.steps.items()]
     sentences = [
-        f"A replica takes up to {start.expected_seconds} s from its pod's start to ready, at the slowest that others "
-        f"measured: {', '.join(parts)}. The startup probe waits {start.probe_budget_seconds} s."
+        f"A replica takes up to {duration(start.expected_seconds)} from its pod's start to ready, at the slowest that "
+        f"others measured: {', '.join(parts)}. The startup probe waits {duration(start.probe_budget_seconds)}."
     ]
     if start.expected_seconds > PROGRESS_DEADLINE:
         sentences.append(
-            f"After {PROGRESS_DEADLINE} s, KServe's Deployment reports ProgressDeadlineExceeded, and no field of "
-            "KServe 0.20 changes that time. The server goes on loading. Until it is ready, Argo CD may show the "
+            f"After {duration(PROGRESS_DEADLINE)}, KServe's Deployment reports ProgressDeadlineExceeded, and no field "
+            "of KServe 0.20 changes that time. The server goes on loading. Until it is ready, Argo CD may show the "
             "service as Degraded, and `neuroscale status` shows it as starting."
         )
     sentences.append(
-        f"When a pod must end, vLLM has {start.termination_grace_seconds} s to finish the answers that it has begun."
+        f"When a pod must end, vLLM has {duration(start.termination_grace_seconds)} to finish the answers that it has "
+        "begun."
     )
     return sentences

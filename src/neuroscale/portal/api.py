@@ -96,7 +96,7 @@ class Api:
         reader = self._reader(request)
         inputs = self._page_context.pending_changes.inputs(reader)
         with self._page_context.planning(request, reader):
-            return JSONResponse(answer(answers, inputs.catalog, inputs.settings, inputs.template.version))
+            return JSONResponse(answer(answers, inputs))
 
     def _reader(self, request: Request) -> Token | None:
         """The request's token; None without one, or where no forge says whether that may read the repository."""

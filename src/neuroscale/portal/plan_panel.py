@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from neuroscale.core.errors import InputError, Problem
-from neuroscale.core.printable import counted
-from neuroscale.planning.load_choice import COVERAGE
-from neuroscale.planning.plan import Band, Plan
-from neuroscale.planning.planner import plan
+from neuroscale.core.quantities import usd
+from neuroscale.planning.plan import Plan
+from neuroscale.planning.plan_facts import VERDICTS, Fact, facts
 from neuroscale.planning.price import HOURS_PER_MONTH
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder.plan_step import request_of
 from neuroscale.report import phrases
-from neuroscale.report.change_phrases import later_changes
-from neuroscale.request.service_request import KnownNames, Request
+from neuroscale.request.service_request import Request
 
-_WORDS = {"fits": "Fits", "tight": "Fits, but tight", "refused": "Cannot be served"}
+_SHOWN = (
+    *("First token", "Tokens a second", "Room", "Speed", "Price a month", "A million output tokens", "Replicas"),
+    *("A later change", "Start", "How sure"),
+)
 _WIDTH = 1000.0  # of the picture's own units, for the whole memory
 _SMALLEST = 4.0  # a part that is there can be seen
 
@@ -43,15 +44,6 @@ class Bar:
     limit: float
     told: str  # what the picture shows, in a sentence
     caption: str
-
-
-@dataclass(frozen=True)
-class Fact:
-    """A figure: its name, the figure, and what else is to be known of it."""
-
-    name: str
-    value: str
-    more: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,9 +75,8 @@ class Panel:
 def live_request(answers: Mapping[str, Any], inputs: PlanningInputs) -> Request:
     """The request of a form that may not be complete: a plan needs neither the service's name nor its team. Raises
     InputError."""
-    known = KnownNames.of(inputs.catalog, inputs.settings)
-    stand_ins = {"service": "new-service", "team": next(iter(known.teams), "")}
-    return request_of({**stand_ins, **answers}, known)
+    stand_ins = {"service": "new-service", "team": next(iter(inputs.catalog.teams), "")}
+    return request_of({**stand_ins, **answers}, inputs.known)
 
 
 def live_panel(answers: Mapping[str, Any], inputs: PlanningInputs) -> Panel:
@@ -94,22 +85,22 @@ def live_panel(answers: Mapping[str, Any], inputs: PlanningInputs) -> Panel:
         request = live_request(answers, inputs)
     except InputError as error:
         return Panel(problems=tuple(error.problems))
-    return panel(plan(request, inputs.catalog, inputs.settings, inputs.template.version))
+    return panel(inputs.plan(request))
 
 
 def panel(made: Plan) -> Panel:
     """A plan, for a page."""
     return Panel(
         verdict=made.verdict,
-        word=_WORDS[made.verdict],
+        word="Cannot be served" if made.verdict == "refused" else VERDICTS[made.verdict].capitalize(),
         placement=phrases.placement(made, str),
         bar=_bar(made),
-        facts=() if made.verdict == "refused" else tuple(facts(made)),
+        facts=() if made.verdict == "refused" else tuple(figures(made).values()),
         reasons=made.reasons,
         instead=tuple(
             Instead(
                 one.change,
-                "" if one.hourly is None else f"{phrases.amount(one.hourly * HOURS_PER_MONTH)} USD a month",
+                "" if one.hourly is None else f"{usd(one.hourly * HOURS_PER_MONTH)} a month",
                 json.dumps(one.answers) if one.answers else "",
             )
             for one in made.alternatives
@@ -117,66 +108,21 @@ def panel(made: Plan) -> Panel:
     )
 
 
-def facts(made: Plan) -> list[Fact]:
-    """The figures of a plan that people decide by."""
-    found = [*_speed(made), Fact("Price a month", *_price(made))]
-    if made.load is not None and made.load.usd_per_million_output_tokens is not None:
-        amount = phrases.amount(made.load.usd_per_million_output_tokens)
-        found.append(Fact("A million output tokens", f"{amount} USD", "at this load without a pause"))
-    found.append(Fact("Replicas", phrases.replicas(made.replicas), f"each on {phrases.accelerators(made, str)}"))
-    if later := later_changes(made):
-        kind, _, effect = later.partition(", ")
-        found.append(Fact("A later change", kind, effect))
-    found.append(Fact("Start", f"up to {phrases.seconds(made.startup.expected_seconds)}", "until a replica answers"))
-    if made.load is not None and made.load.ttft_seconds is not None:
-        found.append(Fact("How sure", made.confidence, f"the speed: {COVERAGE[made.load.coverage]}"))
-    return found
-
-
-def _speed(made: Plan) -> list[Fact]:
-    load = made.load
-    if load is None or load.ttft_seconds is None or load.tokens_per_second is None:
-        return [Fact("Speed", "not known", COVERAGE[load.coverage] if load is not None else "")]
-    users = counted(load.users, "user")
-    found = [
-        Fact("First token", _seconds(load.ttft_seconds.p95), f"for 95 of 100 while {users} ask"),
-        Fact("Tokens a second", _rate(load.tokens_per_second.user), "for each user"),
-    ]
-    if load.head_room_users is not None:
-        room = load.head_room_users
-        text = f"{counted(room, 'more user')}" if room >= 0 else f"{counted(-room, 'user')} too many"
-        found.append(Fact("Room", text))
-    return found
-
-
-def _seconds(band: Band) -> str:
-    return f"{phrases.seconds(band.value)} ({phrases.seconds(band.low)} to {phrases.seconds(band.high)})"
-
-
-def _rate(band: Band) -> str:
-    return f"{band.value:.3g} ({band.low:.3g} to {band.high:.3g})"
-
-
-def _price(made: Plan) -> tuple[str, str]:
-    low, high = made.cost.monthly_min, made.cost.monthly_max
-    if low is None or high is None:
-        return "not known", f"the catalog has no price for {made.accelerator}"
-    when = f", prices of {made.cost.price_date}" if made.cost.price_date else ""
-    return phrases.between(low, high), f"730 hours{when}"
+def figures(made: Plan) -> dict[str, Fact]:
+    """The facts of a plan that people decide by, by their labels."""
+    known = facts(made)
+    return {label: known[label] for label in _SHOWN if label in known}
 
 
 def _bar(made: Plan) -> Bar:
     memory, count = made.memory_gib, made.accelerator_count
-    named = [("weights", "weights", memory.weights), ("cache", "KV cache", memory.kv_cache)]
-    named.append(("overhead", "overhead", memory.overhead))
-    if memory.free > 0:
-        named.append(("free", "free", memory.free))
-    total = max(sum(size for _, _, size in named), memory.usable, 1e-9)
+    named = {name: size for name, size in memory.parts.items() if name != "free" or size}
+    total = max(sum(named.values()), memory.usable, 1e-9)
     parts, start = [], 0.0
-    for kind, name, size in named:
+    for name, size in named.items():
         width = max(size, 0.0) / total * _WIDTH
         width = min(max(width, _SMALLEST if size > 0 else 0.0), _WIDTH - start)
-        parts.append(Part(kind, name, phrases.gib(size), round(start, 1), round(width, 1)))
+        parts.append(Part(name.removeprefix("KV "), name, phrases.gib(size), round(start, 1), round(width, 1)))
         start += width
     told = ", ".join(f"{part.name} {part.size} GiB" for part in parts)
     limit = min(memory.usable / total, 1.0) * _WIDTH

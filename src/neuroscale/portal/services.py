@@ -14,9 +14,10 @@ from neuroscale.forge.request_flow import Main, Version, version_at
 from neuroscale.forge.rest import Forge
 from neuroscale.forge.service_history import Change, changes, with_pull_requests
 from neuroscale.planning.plan import Plan, read_plan
+from neuroscale.planning.plan_facts import Fact
 from neuroscale.portal.pending_changes import PendingChanges
 from neuroscale.portal.people import Person
-from neuroscale.portal.plan_panel import Fact, facts
+from neuroscale.portal.plan_panel import figures
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder.interpreter import branch_name
 from neuroscale.rendering.scaffolder.plan_step import answers_of
@@ -109,7 +110,7 @@ class Row:
     @property
     def figures(self) -> dict[str, Fact]:
         """The plan's figures by their names."""
-        return {} if self.plan is None else {fact.name: fact for fact in facts(self.plan)}
+        return {} if self.plan is None else figures(self.plan)
 
 
 @dataclass(frozen=True)

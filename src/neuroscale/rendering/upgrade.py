@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from neuroscale.core.errors import InputError
+from neuroscale.core.quantities import amount, duration, usd
 from neuroscale.core.yaml_io import decode
 from neuroscale.planning.plan import Plan, read_plan
-from neuroscale.planning.planner import missed_promises, plan, request_digest, settings_key
+from neuroscale.planning.planner import missed_promises, request_digest, settings_key
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.service_folder import render, same_pods
 from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE, SERVICE_FILE, ServicePath
 from neuroscale.repo.snapshot import Snapshot
-from neuroscale.request.service_request import KnownNames, Request, check_request, load_request
+from neuroscale.request.service_request import Request, check_request, load_request
 
 # Parts of a plan that tell its making, and not what is served.
 _TOLD = ("lock", "reasons", "alternatives")
@@ -62,8 +63,8 @@ def upgrade(request: Request, locked: Plan, files: Mapping[str, bytes], inputs: 
         told = "was made for other answers than request.yaml holds"
         fix = f"Run: neuroscale replan {locked.environment}/{locked.service}"
         raise InputError.at(PLAN_FILE, "", told, fix)
-    check_request(request, KnownNames.of(inputs.catalog, inputs.settings), REQUEST_FILE)
-    fresh = plan(request, inputs.catalog, inputs.settings, inputs.template.version)
+    check_request(request, inputs.known, REQUEST_FILE)
+    fresh = inputs.plan(request)
     moved = tuple(_moved(locked, fresh))
     if fresh.verdict == "refused":
         why = " ".join(fresh.reasons).rstrip(".") or "the planner gave no reason"
@@ -114,7 +115,7 @@ def _worse(before: Plan, after: Plan) -> list[str]:
     if old is not None and new is None:
         told.append("its price is no longer known")
     elif old is not None and new is not None and new > old:
-        told.append(f"dearer: {old:,.2f} -> {new:,.2f} USD a month")
+        told.append(f"dearer: {amount(old)} -> {usd(new)} a month")
     told += _slower(before, after)
     if after.max_model_len < before.max_model_len:
         told.append(f"shorter context: {before.max_model_len:,} -> {after.max_model_len:,} tokens")
@@ -140,7 +141,7 @@ def _slower(before: Plan, after: Plan) -> list[str]:
     if first is not None and later is None:
         told.append(f"its time to the first token{where} is no longer known")
     elif compared and first is not None and later is not None and later > first * _SLOWER:
-        told.append(f"slower{where}: first token after {first:.2f} -> {later:.2f} s")
+        told.append(f"slower{where}: first token after {duration(first)} -> {duration(later)}")
     if rate is not None and next_rate is None:
         told.append(f"its tokens/s{where} are no longer known")
     elif compared and rate is not None and next_rate is not None and next_rate * _SLOWER < rate:

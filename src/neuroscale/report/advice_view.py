@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from neuroscale.core.printable import one_line, plainly_counted, terminal
+from neuroscale.core.quantities import amount, duration, pace
 from neuroscale.planning.advice import Advice, Advised
-from neuroscale.report.phrases import pace, seconds
+from neuroscale.planning.plan_facts import load_facts
 from neuroscale.report.picture_file import FAINT, INK, METERED, write_figure
 from neuroscale.report.plan_view import field, line
 from neuroscale.request.service_request import Request
@@ -31,9 +32,8 @@ _HEAD = 3
 
 def print_advice(advice: Advice, request: Request, console: Console) -> None:
     """A table of the figures of the choices that work, and below it what each one is, and why it lost."""
-    asked = (
-        f"{plainly_counted(request.concurrent_users, 'user')} at once, first token in {request.p95_ttft_seconds:g} s"
-    )
+    users, first = plainly_counted(request.concurrent_users, "user"), duration(request.p95_ttft_seconds)
+    asked = f"{users} at once, first token in {first}"
     line(console, f"{terminal(request.model)} for {asked}; best {advice.by} first, * is the plan's choice")
     works = [one for one in advice.choices if one.works]
     if works:
@@ -92,17 +92,12 @@ def instead(advice: Advice) -> list[dict[str, Any]]:
 
 
 def _cells(one: Advised) -> tuple[str, ...]:
-    load = one.load
-    first = one.ttft_seconds
-    rate = load.tokens_per_second.user.value if load and load.tokens_per_second else None
-    million = load.usd_per_million_output_tokens if load else None
-    room = load.head_room_users if load else None
+    load, room = one.load, one.load.head_room_users if one.load else None
+    known = {fact.label: fact.value for fact in load_facts(load)}
     return (
         f"{one.replicas} x {one.count} {one.accelerator}",
-        "not known" if one.monthly is None else f"{one.monthly:,.0f}",
-        "not known" if million is None else f"{million:,.2f}",
-        "not known" if first is None else seconds(first),
-        "not known" if rate is None else pace(rate),
+        "not known" if one.monthly is None else amount(one.monthly),
+        *(known.get(name, "not known") for name in ("A million output tokens", "First token", "Tokens a second")),
         "not known" if one.tokens_per_second is None else pace(one.tokens_per_second),
         "not known" if room is None else f"{room:,}",
         load.coverage if load else "unknown",
@@ -169,7 +164,7 @@ def _draw(figure: Figure, advice: Advice, title: str) -> None:
             fontsize=6,
             color=INK,
         )
-    axes.set_xlabel("US dollars a month", color=INK, fontsize=9)
+    axes.set_xlabel("USD a month", color=INK, fontsize=9)
     axes.set_ylabel("first token at p95 (s)", color=INK, fontsize=9)
     axes.set_ylim(bottom=0)
     axes.set_xlim(left=0)

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from neuroscale.core.printable import counted
 from neuroscale.gate.verdict import Alterations, ChangedFile, ChangedValue, Finding
-from neuroscale.report.phrases import Escape, side
+from neuroscale.planning.plan_facts import Escape
+from neuroscale.report.phrases import side
 from neuroscale.report.summary import FINDINGS_SHOWN
 
 _PATHS = 6  # of one kind that are named

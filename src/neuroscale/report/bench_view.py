@@ -12,8 +12,8 @@ from neuroscale.bench.largest_load import LargestLoad
 from neuroscale.bench.result import Predict, Subject, usd_per_million
 from neuroscale.bench.run import Outcome
 from neuroscale.core.printable import plainly_counted, terminal
+from neuroscale.core.quantities import amount, duration, pace, usd
 from neuroscale.planning.speed import Estimate as Band
-from neuroscale.report.phrases import seconds
 from neuroscale.report.plan_view import field, line
 
 _CACHING = {True: "on", False: "off", None: "the server does not say"}
@@ -35,9 +35,9 @@ def print_plan(
         if each.skipped:
             line(console, terminal(f"- {each.cell}: not run, since {each.skipped}"), 2)
             continue
-        about = "" if each.expected_seconds is None else f"about {seconds(each.expected_seconds)}, "
+        about = "" if each.expected_seconds is None else f"about {duration(each.expected_seconds)}, "
         requests = f"{each.requests} requests after {each.warm_up} to warm up"
-        line(console, terminal(f"- {each.cell}: {requests}; {about}{seconds(each.seconds)} at most"), 2)
+        line(console, terminal(f"- {each.cell}: {requests}; {about}{duration(each.seconds)} at most"), 2)
     print_totals(subject, total, console)
     for remark in remarks:
         line(console, terminal(remark), 2)
@@ -45,14 +45,14 @@ def print_plan(
 
 def print_totals(subject: Subject, total: Estimate, console: Console) -> None:
     """Print the time and the price of a run, and what holds for all of its cells."""
-    about = "" if total.expected_seconds is None else f"about {seconds(total.expected_seconds)}, "
-    field(console, "Time", f"{about}{seconds(total.most_seconds)} at most")
-    if total.most_usd is None:
+    about = "" if total.expected_seconds is None else f"about {duration(total.expected_seconds)}, "
+    field(console, "Time", f"{about}{duration(total.most_seconds)} at most")
+    if total.most_usd is None or subject.hourly is None:
         field(console, "Price", "no price is known for the replica")
     else:
-        price = "" if total.expected_usd is None else f"about ${total.expected_usd}, "
-        source = f" (${subject.hourly:.4f} an hour, {subject.price_source})"
-        field(console, "Price", terminal(f"{price}${total.most_usd} at most{source}"))
+        price = "" if total.expected_usd is None else f"about {usd(total.expected_usd)}, "
+        source = f" ({usd(subject.hourly)} an hour, {subject.price_source})"
+        field(console, "Price", terminal(f"{price}{usd(total.most_usd)} at most{source}"))
     field(console, "Prefix caching", f"{_CACHING[subject.prefix_caching]}; no two prompts begin alike")
 
 
@@ -71,12 +71,12 @@ def print_outcomes(
         for note in outcome.notes:
             line(console, terminal(f"- {outcome.planned.cell}: {note}"))
     if measured:
-        line(console, "In brackets: the prediction. p95: of 95 in 100 requests. $: US dollars a million answer tokens.")
+        line(console, "In brackets: the prediction. p95: of 95 in 100 requests. USD: a million answer tokens.")
 
 
 def _table(subject: Subject, outcomes: Sequence[Outcome], predict: Predict) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1))
-    for name in ("load", "TTFT", "TTFT p95", "token", "tokens/s", "server: TTFT", "token", "cached", "$"):
+    for name in ("load", "TTFT", "TTFT p95", "token", "tokens/s", "server: TTFT", "token", "cached", "USD"):
         table.add_column(name, justify="left" if name == "load" else "right", no_wrap=True)
     for outcome in outcomes:
         figures, server = outcome.figures, outcome.server
@@ -87,14 +87,14 @@ def _table(subject: Subject, outcomes: Sequence[Outcome], predict: Predict) -> T
         cached = None if server is None else server.prefix_hit_share
         table.add_row(
             str(outcome.planned.cell),
-            _with(_ms(figures.ttft.mean), speed.ttft_mean if speed else None, _ms),
-            _with(_ms(figures.ttft.p95), speed.ttft_p95 if speed else None, _ms),
-            _with(_ms(figures.inter_token.mean), speed.inter_token_mean if speed else None, _ms),
-            _with(_rate(figures.total_rate), speed.tokens_per_second_total if speed else None, _rate),
-            "?" if server is None or server.ttft_mean is None else _ms(server.ttft_mean),
-            "?" if server is None or server.inter_token_mean is None else _ms(server.inter_token_mean),
+            _with(duration(figures.ttft.mean), speed.ttft_mean if speed else None, duration),
+            _with(duration(figures.ttft.p95), speed.ttft_p95 if speed else None, duration),
+            _with(duration(figures.inter_token.mean), speed.inter_token_mean if speed else None, duration),
+            _with(pace(figures.total_rate), speed.tokens_per_second_total if speed else None, pace),
+            "?" if server is None or server.ttft_mean is None else duration(server.ttft_mean),
+            "?" if server is None or server.inter_token_mean is None else duration(server.inter_token_mean),
             "?" if cached is None else f"{cached:.0%}",
-            "?" if price is None else f"{price:.2f}",
+            "?" if price is None else amount(price),
         )
     return table
 
@@ -103,9 +103,11 @@ def print_largest(promise: float, found: LargestLoad, console: Console) -> None:
     """Print the largest load that a search found, how often each side of the edge was measured, and how sure it is."""
     if found.kept_runs or found.missed_users is not None:
         told = plainly_counted(found.users, "user") if found.users else "not even 1 user"
-        field(console, f"First token in {promise:g} s for 95 of 100", f"{told} ({found.sure})")
+        field(console, f"First token in {duration(promise)} for 95 of 100", f"{told} ({found.sure})")
     for trial in found.trials:
-        late = "over-saturated" if trial.problem else f"p95 {_ms(trial.p95)}, {trial.late} of {trial.requests} late"
+        late = (
+            "over-saturated" if trial.problem else f"p95 {duration(trial.p95)}, {trial.late} of {trial.requests} late"
+        )
         line(console, f"- {plainly_counted(trial.users, 'user')}: {late}", 4)
     if found.late_share is not None:
         share = f"with 95 % confidence, at most {found.late_share:.1%} of first tokens are late"
@@ -125,17 +127,9 @@ def outcome_line(outcome: Outcome) -> str:
     if figures is None:
         return f"{outcome.state}: {outcome.reason}"
     earlier = f" (measured on {outcome.date[:10]})" if outcome.earlier else ""
-    ttft = f"first token p50 {_ms(figures.ttft.p50)}, p95 {_ms(figures.ttft.p95)}"
-    return f"{outcome.state}{earlier}: {ttft}, {_rate(figures.total_rate)} tokens/s of {figures.requests} requests"
+    ttft = f"first token p50 {duration(figures.ttft.p50)}, p95 {duration(figures.ttft.p95)}"
+    return f"{outcome.state}{earlier}: {ttft}, {pace(figures.total_rate)} tokens/s of {figures.requests} requests"
 
 
 def _with(value: str, band: Band | None, shown: Callable[[float], str]) -> str:
     return f"{value} ({shown(band.value)})" if band is not None else value
-
-
-def _ms(value: float) -> str:
-    return f"{value * 1000:.3g} ms" if value < 0.9995 else f"{value:.3g} s"
-
-
-def _rate(value: float) -> str:
-    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from neuroscale.core.printable import terminal
+from neuroscale.core.quantities import duration
 from neuroscale.explain import Diagnosis, Evidence, ServerFacts
 from neuroscale.planning.fit import Fit
 from neuroscale.report.slow_view import ServingReport, serving_lines, serving_mapping
@@ -205,9 +206,10 @@ def _measured_lines(explained: Explanation) -> list[str]:
     lines = []
     for name, words, unit in _MEASURED:
         if name in measured:
-            figure = f"{measured[name]:,.2f}".rstrip("0").rstrip(".")
+            plain = f"{measured[name]:,.2f}".rstrip("0").rstrip(".")
+            figure = duration(measured[name]) if unit == "s" else f"{plain} {unit}"
             beside = f" (plan: {plan[name]:,} {unit})" if plan.get(name) else ""
-            lines.append(f"  {words}: {figure} {unit}{beside}")
+            lines.append(f"  {words}: {figure}{beside}")
     return ["", "What the log measured:", *lines] if lines else []
 
 

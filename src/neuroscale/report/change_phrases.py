@@ -9,8 +9,11 @@ from neuroscale.core.printable import markdown_code as code
 from neuroscale.gate.verdict import ServiceReport
 from neuroscale.planning.explain import MEMORY_SENTENCE
 from neuroscale.planning.plan import Plan
+from neuroscale.planning.plan_facts import Escape, accelerators, needs
 from neuroscale.planning.rollout import MergeEffect, merge_effect, move
-from neuroscale.report.phrases import Escape, accelerators, price, speed, unpriced
+from neuroscale.report import phrases
+from neuroscale.report.memory_bar import memory_bar
+from neuroscale.report.phrases import price, priced, speed
 from neuroscale.request.service_request import ChangedAnswer
 
 LABELS = {
@@ -78,11 +81,19 @@ def _short(text: str) -> str:
     return code(text, 120)
 
 
+def placed(service: ServiceReport, plan: Plan) -> str:
+    """Markdown of a plan's model and accelerators, of what its plan changes, and of its memory."""
+    lines = [phrases.placement(plan, code)]
+    if changed := phrases.differences(service, code):
+        lines.append(f"Changed: {'; '.join(changed)}")
+    if plan.accelerator_count > 1:
+        lines.append(phrases.memory_caption(plan))
+    return f"{'<br>'.join(lines)}\n\n```text\n{memory_bar(plan.memory_gib)}\n```"
+
+
 def money(service: ServiceReport, plan: Plan) -> str:
     """Markdown of a plan's cost, and of the cost before where that differs."""
-    told = price(plan)
-    if unpriced(service) is not None:
-        told += f": the catalog has no price for {code(plan.accelerator, 80)}"
+    told = priced(plan, lambda text: code(text, 80))
     if service.plan_before is None or not is_change(service) or (old := price(service.plan_before)) == price(plan):
         return told
     return f"{told}; before, {old}"
@@ -115,21 +126,21 @@ def rollout(
     does not run yet). `same_pods`, `unfinished`: see `merge_effect`. `quota`: the most accelerators of the plan's
     resource that the team's quota in Git holds, where that is known."""
     if before is None:
-        needs = _needed(after, after.replicas.min * after.accelerator_count, name)
-        return f"The service is new: it starts with {counted(after.replicas.min, 'replica')} and {needs}."
+        start = needs(after, after.replicas.min * after.accelerator_count, name)
+        return f"The service is new: it starts with {counted(after.replicas.min, 'replica')} and {start}."
     effect = merge_effect(before, after, same_pods=same_pods, unfinished=unfinished)
     old, new = effect.replicas
     about = f"about {effect.minutes:,} min"
-    needs = _needed(after, effect.more, name, more=not effect.is_other_kind and effect.kind != "move")
+    needed = needs(after, effect.more, name, more=not effect.is_other_kind and effect.kind != "move")
     device = after.resources.accelerator_resource
     holds = f" The team's quota holds {quota:,} {name(device)}." if quota is not None and effect.more and device else ""
     if effect.kind == "move":
-        return f"{move(before, after, name)} The service {needs} there.{holds}"
+        return f"{move(before, after, name)} The service {needed} there.{holds}"
     if effect.is_other_kind:
         where = "beside" if effect.kind in ("scale", "surge") else "in place of"
-        needs += f" {where} the {accelerators(before, name)} that each replica holds now"
+        needed += f" {where} the {accelerators(before, name)} that each replica holds now"
     elif effect.more_for_good and effect.more > effect.more_for_good:
-        needs += f" at once, and {effect.more_for_good:,} of them from then on"
+        needed += f" at once, and {effect.more_for_good:,} of them from then on"
     if effect.is_freed:
         freed = _freed(effect)
         return f"{freed[0].upper()}{freed[1:]}: the newest version does not run yet, and {_ENDS}."
@@ -138,12 +149,12 @@ def rollout(
         told = "Nothing while the newest version runs." if waiting else "Nothing: the running pods stay as they are."
         if effect.kind == "scale":
             told = f"No restart: {new:,} in place of {counted(old, 'replica')}."
-            told += f" That {needs} within {about}.{holds}" if new > old else ""
+            told += f" That {needed} within {about}.{holds}" if new > old else ""
         elif effect.most:
             told = f"No restart: at most {counted(effect.most, 'replica')} from then on; pods beyond that end."
         return f"{told} While the newest version waits or loads, {_ENDS}: {_freed(waiting)}." if waiting else told
     if effect.kind == "surge":
-        told = needs if effect.more_for_good or effect.is_other_kind else f"{needs} for {about}"
+        told = needed if effect.more_for_good or effect.is_other_kind else f"{needed} for {about}"
         return f"No gap: each old pod answers until a new one is ready ({about}). The rollout {told}.{holds}"
     lead = f"A restart with a gap of {about}: the only replica ends before the new one starts."
     if effect.kind == "fewer":
@@ -151,9 +162,9 @@ def rollout(
     if effect.more:
         free = f"until {'it is' if effect.more == 1 else 'they are'} free"
         if effect.kind == "fewer":
-            return f"{lead} The rollout {needs}, and waits {free}.{holds}"
+            return f"{lead} The rollout {needed}, and waits {free}.{holds}"
         instead = "The old version goes on answering until then with an override of rollout with surge."
-        return f"{lead} The new one {needs}: nothing answers {free}. {instead}{holds}"
+        return f"{lead} The new one {needed}: nothing answers {free}. {instead}{holds}"
     return f"{lead} No more accelerators are needed." if device else lead
 
 
@@ -163,22 +174,3 @@ def _freed(effect: MergeEffect) -> str:
     if effect.kind == "gap":
         return f"a gap of {about}"
     return f"{effect.fewer:,} of {effect.replicas[1]:,} replicas does not answer for {about}, in turn"
-
-
-def later_changes(plan: Plan, name: Escape = str) -> str:
-    """What a later change of the pods does by this plan, in a few words; empty for a plan from before."""
-    if (way := plan.rollout) is None:
-        return ""
-    about = f"for about {way.minutes:,} min of each change"
-    if way.kind == "surge":
-        return f"surge, {_needed(plan, way.extra_accelerators, name, more=True)} {about}"
-    return f"replace, {'nothing answers' if way.gap_minutes else 'one replica fewer answers'} {about}"
-
-
-def _needed(plan: Plan, count: int, name: Escape, more: bool = False) -> str:
-    """`need 2 more `nvidia-l4``; for pods without an accelerator, their room on the nodes."""
-    beside = " more" if more else ""
-    if plan.resources.accelerator_resource:
-        return f"needs {count:,}{beside} {name(plan.accelerator)}"
-    pods = counted(count // max(plan.accelerator_count, 1), f"{beside} pod".strip())
-    return f"needs room for {pods} of {plan.resources.cpu:,} CPU and {plan.resources.memory_gib:,} GiB"

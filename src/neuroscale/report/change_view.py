@@ -11,6 +11,7 @@ from rich.text import Text
 from neuroscale.core.printable import terminal
 from neuroscale.gate.verdict import ServiceReport
 from neuroscale.planning.plan import Plan
+from neuroscale.planning.plan_facts import facts
 from neuroscale.report import change_phrases, phrases
 
 Row = tuple[str, str, str]
@@ -66,22 +67,18 @@ def as_rows(service: ServiceReport) -> list[dict[str, Any]]:
 def _facts(plan: Plan | None) -> dict[str, str]:
     if plan is None:
         return {}
-    cost = plan.cost
-    price = "not known"
-    if cost.monthly_min is not None and cost.monthly_max is not None:
-        price = phrases.between(cost.monthly_min, cost.monthly_max)
+    known = facts(plan)
+    verdict, memory, requests = known["Verdict"], known["Memory"], known["Concurrency"]
     return {
-        "verdict": f"{plan.verdict}, confidence {plan.confidence}",
-        "accelerators": phrases.accelerators(plan, str),
-        "replicas": f"{plan.replicas.min:,}"
-        if plan.replicas.min == plan.replicas.max
-        else f"{plan.replicas.min:,} to {plan.replicas.max:,}",
-        "memory": f"{phrases.memory_in_use(plan)} of each accelerator",
-        "longest context": f"{plan.max_model_len:,} tokens",
-        "requests at once": f"{plan.max_concurrency:,} of full length on each replica",
+        "verdict": f"{verdict}, {verdict.more}",
+        "accelerators": str(known["Accelerators"]),
+        "replicas": known["Replicas"].value,
+        "memory": f"{memory} {memory.more}",
+        "longest context": str(known["Longest context"]),
+        "requests at once": f"{requests} {requests.more}",
         "speed": phrases.speed(plan) or "not known",
-        "price a month": price,
-        "runtime": plan.runtime.image,
-        "cost centre": plan.tenancy.cost_center,
-        "rollout": change_phrases.later_changes(plan),
+        "price a month": str(known["Price a month"]),
+        "runtime": str(known["Runtime"]),
+        "cost centre": str(known["Cost centre"]),
+        "rollout": phrases.later_changes(plan),
     }

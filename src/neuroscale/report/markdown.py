@@ -11,11 +11,12 @@ from neuroscale.core.printable import lines as lines_of
 from neuroscale.core.printable import markdown as prose
 from neuroscale.core.printable import markdown_cell as cell
 from neuroscale.core.printable import markdown_code as code
+from neuroscale.core.quantities import duration
 from neuroscale.costs.bill import Range, ServiceCost
 from neuroscale.gate.verdict import Check, Finding, Outcome, ServiceReport, Verdict
 from neuroscale.planning.plan import Plan
+from neuroscale.planning.plan_facts import VERDICTS, accelerators
 from neuroscale.report import altered_view, change_phrases, phrases, summary
-from neuroscale.report.memory_bar import memory_bar
 
 MARKER = "<!-- neuroscale-gate -->"  # a later run finds its comment by this line and replaces it
 
@@ -50,7 +51,6 @@ _CHECK_SYMBOLS = {
     Outcome.UNTRUSTED: "🛑",
     Outcome.NOT_RUN: "⏭️",
 }
-_PLAN_WORDS = {"fits": "fits", "tight": "fits, but tight", "refused": "❌ refused"}
 
 
 def markdown(verdict: Verdict) -> str:
@@ -210,7 +210,7 @@ def _cost(verdict: Verdict) -> str:
     unpriced = [f"- {phrases.no_price(item, _item, _reason)}" for item in cost.unpriced]
     notes = [f"- {note}" for note in phrases.cost_notes(cost, lambda text: prose(text, 60))]
     parts = [
-        "### Cost\n\nUS dollars a month of 730 h at the catalog's prices, with the fewest to the most replicas.",
+        "### Cost\n\nUSD a month of 730 h at the catalog's prices, with the fewest to the most replicas.",
         _table("Service", services, total, len(cost.services), room * 28 // 100, "service"),
         _table("Cost centre", centers, "", len(cost.cost_centers), room * 18 // 100, "cost centre"),
         "\n".join(filter(None, (_fitting(notes, len(notes), room * 18 // 100, "remark"), estimates))),
@@ -250,12 +250,8 @@ def _table(heading: str, rows: Iterable[str], last: str, total: int, room: int, 
 
 
 def _row(title: str, past: Range | None, new: Range | None, difference: Range | None) -> str:
-    amounts = (_amount(past), _amount(new), _amount(difference, signed=True))
+    amounts = (phrases.span(past), phrases.span(new), phrases.span(difference, signed=True))
     return f"| {' | '.join((title, *amounts))} |"
-
-
-def _amount(value: Range | None, signed: bool = False) -> str:
-    return phrases.amounts(value.min, value.max, signed) if value else "not known"
 
 
 def _services(verdict: Verdict) -> str:
@@ -274,13 +270,7 @@ def _service(service: ServiceReport) -> str:
         return "\n".join(lines) + "\n"
     if changes := change_phrases.of_change(service):
         lines += ["\n\n".join(changes), ""]
-    facts = [phrases.placement(plan, code)]
-    if changed := phrases.differences(service, code):
-        facts.append(f"Changed: {'; '.join(changed)}")
-    if plan.accelerator_count > 1:
-        facts.append(phrases.memory_caption(plan))
-    lines.append("<br>".join(facts))
-    lines.append(f"\n```text\n{memory_bar(plan.memory_gib)}\n```\n")
+    lines.append(f"{change_phrases.placed(service, plan)}\n")
     if plan.verdict != "refused":
         lines.append(change_phrases.figures(service, plan))
     overrides = (f"- **Override** {phrases.override(override, code, prose)}" for override in plan.overrides)
@@ -294,7 +284,9 @@ def _service(service: ServiceReport) -> str:
 
 
 def _service_title(service: ServiceReport) -> str:
-    verdict = f" · {_PLAN_WORDS[service.plan.verdict]}" if service.plan else ""
+    verdict = ""
+    if service.plan:
+        verdict = f" · {'❌ ' if service.plan.verdict == 'refused' else ''}{VERDICTS[service.plan.verdict]}"
     return f"{code(f'{service.environment}/{service.name}', 120)} {service.change}{verdict}"
 
 
@@ -310,7 +302,7 @@ def _reasons(plan: Plan, shown: Sequence[str]) -> str:
 
 def _short_service(service: ServiceReport) -> str:
     plan = service.plan
-    facts = f": {phrases.accelerators(plan, code)}, {phrases.price(plan)}" if plan else ""
+    facts = f": {accelerators(plan, code)}, {phrases.price(plan)}" if plan else ""
     more = [counted(len(plan.overrides), "override")] if plan and plan.overrides else []
     return "; ".join([f"- {_service_title(service)}{facts}", *more])
 
@@ -322,12 +314,12 @@ def _checks(verdict: Verdict) -> str:
         return ""
     rows = (
         f"- {_CHECK_SYMBOLS[check.outcome]} **{prose(check.title, 80)}** {phrases.outcome(check)}: "
-        + ", ".join([*phrases.account(check, lambda unit: prose(unit, 40)), phrases.seconds(check.seconds)])
+        + ", ".join([*phrases.account(check, lambda unit: prose(unit, 40)), duration(check.seconds)])
         for check in ran
     )
     head = (
         f"What was checked: {counted(len(ran), 'check')}, {phrases.tripwires(numbers.caught, numbers.tripwires)}, "
-        f"{phrases.seconds(numbers.seconds)}"
+        f"{duration(numbers.seconds)}"
     )
     body = _section("", rows, len(ran), "checks", "check")
     return f"<details><summary>{head}</summary>\n\n{body}\n\n</details>"

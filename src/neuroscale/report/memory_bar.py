@@ -20,20 +20,17 @@ def memory_bar(memory: Memory, width: int = 64, *, ascii_only: bool = False) -> 
     usable memory ends.
     """
     symbols = _ASCII if ascii_only else _BLOCKS
-    parts = [_bounded(value) for value in (memory.weights, memory.kv_cache, memory.overhead)]
+    parts = [_bounded(value) for value in memory.parts.values()]
     usable = _bounded(memory.usable)
     fits = memory.free >= 0
-    parts.append(_bounded(memory.free) if fits else 0.0)
-    cells = _shares(parts, width)
-    lines = ["".join(symbol * count for symbol, count in zip(symbols, cells, strict=True))]
+    lines = ["".join(symbol * count for symbol, count in zip(symbols, _shares(parts, width), strict=False))]
     if not fits:
         needed = sum(parts)
         end = max(2, round(width * usable / needed)) if usable < needed else width
         lines.append(_ruler(f" {gib(memory.usable)} usable ", end, ascii_only))
-    figures = [("weights", memory.weights), ("KV cache", memory.kv_cache), ("overhead", memory.overhead)]
-    if fits:
-        figures.append(("free", memory.free))
-    legend = [f"{symbol} {name} {gib(value)}" for symbol, (name, value) in zip(symbols, figures, strict=False)]
+    legend = [
+        f"{symbol} {name} {gib(value)}" for symbol, (name, value) in zip(symbols, memory.parts.items(), strict=False)
+    ]
     total = f"of {gib(memory.usable)} GiB" if fits else f"{gib(-memory.free)} GiB too much"
     lines.append(f"{'  '.join(legend)}  {total}")
     return "\n".join(lines)

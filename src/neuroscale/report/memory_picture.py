@@ -33,9 +33,7 @@ def write_picture(memory: Memory, title: str, path: Path) -> None:
 def _draw(figure: Figure, memory: Memory, title: str) -> None:
     axes = figure.add_axes((0.04, 0.37, 0.92, 0.23))
     fits = memory.free >= 0
-    sizes = {"weights": memory.weights, "KV cache": memory.kv_cache, "overhead": memory.overhead}
-    if fits:
-        sizes["free"] = memory.free
+    sizes = memory.parts
     limit = _bounded(memory.usable)
     span = max(sum(map(_bounded, sizes.values())), limit, 1e-6)
     end = 0.0

@@ -6,18 +6,21 @@ numbers and of words from this module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from decimal import Decimal
 
 from neuroscale.core.printable import counted
+from neuroscale.core.quantities import amount, amounts, duration, pace, usd
 from neuroscale.costs.bill import CostChange, Range, ServiceCost, TokenPrice, UnpricedItem
 from neuroscale.gate.verdict import Check, Effect, Effects, Outcome, ServiceReport
 from neuroscale.planning.load_choice import COVERAGE
-from neuroscale.planning.plan import Alternative, AppliedOverride, Plan, Replicas, Speed, Startup
+from neuroscale.planning.plan import Alternative, AppliedOverride, Plan, Speed, Startup
+from neuroscale.planning.plan_facts import Escape, facts
 
-Escape = Callable[[str], str]
-
-_LONGEST = 1e9  # seconds; a longer time cannot have been measured
+_COMPARED = (
+    *("Verdict", "Model", "Accelerators", "Tensor parallel size"),
+    *("Replicas", "Longest context", "Concurrency", "Runtime"),
+)
 
 
 def gib(value: float) -> str:
@@ -25,48 +28,11 @@ def gib(value: float) -> str:
     return f"{value:.2f}" if abs(value) < 1e6 else f"{value:.3g}"
 
 
-def amount(value: Decimal, signed: bool = False) -> str:
-    """US dollars, without their unit: to the cent, a price below 100 to as many as four decimals."""
-    sign = "+" if signed else ""
-    cents = f"{value:{sign if value else ''},.2f}"
-    if abs(value) >= 100:
-        return cents
-    exact = f"{value:{sign},.4f}".rstrip("0")
-    return exact if len(exact) > len(cents) else cents
-
-
-def between(low: Decimal, high: Decimal, signed: bool = False) -> str:
-    """`518.30 to 1,554.90 USD`, or one amount if the two are the same."""
-    return f"{amounts(low, high, signed)} USD"
-
-
-def amounts(low: Decimal, high: Decimal, signed: bool = False) -> str:
-    """As `between`, without the unit."""
-    return amount(low, signed) if low == high else f"{amount(low, signed)} to {amount(high, signed)}"
-
-
-def replicas(value: Replicas) -> str:
-    """`2 replicas`, `1 to 3 replicas`."""
-    return counted(value.min, "replica") if value.min == value.max else f"{value.min:,} to {value.max:,} replicas"
-
-
-def accelerators(plan: Plan, name: Escape) -> str:
-    """`2 x L4`."""
-    return f"{plan.accelerator_count:,} x {name(plan.accelerator)}"
-
-
 def placement(plan: Plan, name: Escape) -> str:
     """Model, accelerators, tensor parallelism and replicas of a plan."""
-    return (
-        f"{name(plan.model)} on {accelerators(plan, name)}, "
-        f"tensor parallel size {plan.tensor_parallel_size:,}, {replicas(plan.replicas)}"
-    )
-
-
-def memory_in_use(plan: Plan) -> str:
-    """`16.0 of 19.8 GiB`: of each accelerator, what a replica takes of what it may."""
-    memory = plan.memory_gib
-    return f"{memory.usable - memory.free:.1f} of {memory.usable:.1f} GiB"
+    known = facts(plan, name)
+    tensor = f"tensor parallel size {known['Tensor parallel size']}"
+    return f"{known['Model']} on {known['Accelerators']}, {tensor}, {known['Replicas']}"
 
 
 def memory_caption(plan: Plan) -> str:
@@ -76,42 +42,45 @@ def memory_caption(plan: Plan) -> str:
 
 def differences(service: ServiceReport, name: Escape) -> list[str]:
     """The differences between the two plans of a service that matter to a reviewer; empty if a plan is missing."""
-    before, after = service.plan_before, service.plan
-    if before is None or after is None:
+    if service.plan_before is None or service.plan is None:
         return []
-    pairs = [
-        ("verdict", before.verdict, after.verdict),
-        ("model", name(before.model), name(after.model)),
-        ("accelerators", accelerators(before, name), accelerators(after, name)),
-        ("tensor parallel size", f"{before.tensor_parallel_size:,}", f"{after.tensor_parallel_size:,}"),
-        ("replicas", replicas(before.replicas), replicas(after.replicas)),
-        ("longest context", f"{before.max_model_len:,} tokens", f"{after.max_model_len:,} tokens"),
-        ("concurrency", f"{before.max_concurrency:,}", f"{after.max_concurrency:,}"),
-        ("runtime", name(before.runtime.image), name(after.runtime.image)),
-    ]
+    before, after = facts(service.plan_before, name), facts(service.plan, name)
+    pairs = [(label.lower(), str(before[label]), str(after[label])) for label in _COMPARED]
     return [f"{what} from {old} to {new}" for what, old, new in pairs if old != new]
 
 
 def price(plan: Plan) -> str:
     """The cost of a plan, with the date of the price; `unknown` if it has no price."""
-    cost, known = plan.cost, []
-    if cost.hourly is not None:
-        start = "from " if cost.monthly_min != cost.monthly_max else ""
-        known.append(f"{start}{amount(cost.hourly)} USD an hour")
-    if cost.monthly_min is not None and cost.monthly_max is not None:
-        known.append(f"{between(cost.monthly_min, cost.monthly_max)} a month of 730 h")
-    if not known:
+    cost, month = plan.cost, facts(plan)["Price a month"]
+    if cost.hourly is None or not month.unit:
         return "unknown"
+    start = "from " if cost.monthly_min != cost.monthly_max else ""
     dated = f" (price of {cost.price_date.isoformat()})" if cost.price_date else " (price without a date)"
-    return ", ".join(known) + dated
+    return f"{start}{usd(cost.hourly)} an hour, {month} a month of 730 h{dated}"
 
 
-def unpriced(service: ServiceReport) -> str | None:
-    """The accelerator of a service whose plan has no price; None if the plan has a price, or if there is no plan."""
-    plan = service.plan
-    if plan is None or plan.verdict == "refused" or None not in (plan.cost.monthly_min, plan.cost.monthly_max):
-        return None
-    return plan.accelerator
+def priced(plan: Plan, name: Escape) -> str:
+    """The cost of a plan, and the accelerator without a price where that is why it is not known."""
+    month = facts(plan, name)["Price a month"]
+    return price(plan) if month.unit or plan.verdict == "refused" else f"{price(plan)}: {month.more}"
+
+
+def rows(plan: Plan, name: Escape) -> list[tuple[str, str]]:
+    """What a plan that is served costs, how long it starts, what a later change does, and its speed, where known."""
+    later = later_changes(plan, name)
+    told = [
+        ("Price", priced(plan, name)),
+        ("Startup", startup(plan.startup)),
+        ("Rollout", later),
+        ("Speed", speed(plan)),
+    ]
+    return [(label, text) for label, text in told if text]
+
+
+def later_changes(plan: Plan, name: Escape = str) -> str:
+    """What a later change of the pods does by this plan, in a few words; empty for a plan from before."""
+    later = facts(plan, name).get("A later change")
+    return f"{later.value}, {later.more}" if later else ""
 
 
 def cost_headline(cost: CostChange | None) -> str:
@@ -119,14 +88,14 @@ def cost_headline(cost: CostChange | None) -> str:
     if cost is None:
         return ""
     difference = cost.total.difference
-    known = f"{span(difference, signed=True)} a month" if difference.min or difference.max else ""
+    known = f"{span(difference, signed=True)} USD a month" if difference.min or difference.max else ""
     unknown = f"cost of {counted(cost.left_out, 'service')} not known" if cost.left_out else ""
     return ", ".join(filter(None, (known, unknown)))
 
 
-def span(value: Range, signed: bool = False) -> str:
-    """An amount a month, with the fewest replicas to the most."""
-    return between(value.min, value.max, signed)
+def span(value: Range | None, *, signed: bool = False) -> str:
+    """An amount a month with the fewest replicas to the most, without the currency."""
+    return amounts(value.min, value.max, signed=signed) if value else "not known"
 
 
 def by_size(services: Iterable[ServiceCost]) -> list[ServiceCost]:
@@ -146,7 +115,7 @@ def cost_notes(cost: CostChange, prose: Escape) -> list[str]:
     if cost.left_out:
         notes.append(f"The total leaves out {counted(cost.left_out, 'service')} whose difference is not known.")
     for use in cost.budgets:
-        most = f"{amount(use.monthly)} of {amount(use.budget)} USD a month with the most replicas"
+        most = f"{amount(use.monthly)} of {usd(use.budget)} a month with the most replicas"
         least = f", without {counted(use.unknown, 'service')} whose cost is not known" if use.unknown else ""
         notes.append(f"Budget of {prose(use.cost_center)}: all its services take {most}{least}.")
     for used in cost.price_lists:
@@ -158,7 +127,7 @@ def cost_notes(cost: CostChange, prose: Escape) -> list[str]:
         notes.append(f"{text}.")
     if cost.prices_altered:
         before = cost.at_base_prices
-        told = f"is {span(before.difference, signed=True)} a month" if before else "is not known"
+        told = f"is {span(before.difference, signed=True)} USD a month" if before else "is not known"
         notes.append(
             "The change alters prices or accelerators of the catalog: past and new use the prices that it brings. "
             f"At the prices before, the difference {told}."
@@ -203,7 +172,7 @@ def output_tokens(value: TokenPrice) -> str:
     speed = pace(value.tokens_per_second)
     who = f"{counted(value.users, 'user')} at a time" if value.users else "one user at a time"
     return (
-        f"about {amount(value.usd_per_million)} USD for a million output tokens, estimated for {who} on "
+        f"about {usd(value.usd_per_million)} for a million output tokens, estimated for {who} on "
         f"each replica without a pause ({speed} tokens a second{' together' if (value.users or 1) > 1 else ''})"
     )
 
@@ -229,35 +198,20 @@ def override(value: AppliedOverride, name: Escape, prose: Escape) -> str:
 
 def alternative(value: Alternative, name: Escape, prose: Escape) -> str:
     """A choice that works, with its price."""
-    hourly = f", {amount(value.hourly)} USD an hour" if value.hourly is not None else ", price unknown"
+    hourly = f", {usd(value.hourly)} an hour" if value.hourly is not None else ", price unknown"
     where = f"{name(value.model)} on {value.accelerator_count:,} x {name(value.accelerator)}"
     return f"{prose(value.change)} ({where}{hourly})"
 
 
 def startup(value: Startup) -> str:
     """The time until a pod is ready and its parts, the time that its probe allows, and its time to end."""
-    expected, budget = seconds(value.expected_seconds), seconds(value.probe_budget_seconds)
-    parts = [
-        f"{name} {seconds(part)}"
-        for name, part in (
-            ("fetching", value.download_seconds),
-            ("loading", value.load_seconds),
-            ("compiling", value.compile_seconds),
-            ("graphs", value.graphs_seconds),
-            ("the rest", value.other_seconds),
-        )
-        if part
-    ]
+    expected, budget = duration(value.expected_seconds), duration(value.probe_budget_seconds)
+    parts = [f"{name} {duration(part)}" for name, part in value.steps.items()]
     of_which = f" ({', '.join(parts)})" if parts else ""
     return (
         f"up to {expected} to ready{of_which}, the startup probe allows {budget}, "
-        f"{seconds(value.termination_grace_seconds)} to end"
+        f"{duration(value.termination_grace_seconds)} to end"
     )
-
-
-def pace(tokens_per_second: Decimal | float) -> str:
-    """Tokens a second, without their unit: `41.3`, `1,240`."""
-    return f"{tokens_per_second:.3g}" if tokens_per_second < 100 else f"{tokens_per_second:,.0f}"
 
 
 def speed(plan: Plan) -> str:
@@ -265,44 +219,28 @@ def speed(plan: Plan) -> str:
     replica in a plan from before the load counted. Empty if nothing is known and nothing is said about a load."""
     if plan.load is None:
         return _idle(plan.speed)
-    load, asked = plan.load, counted(plan.load.users, "user")
-    if load.ttft_seconds is None or load.tokens_per_second is None:
-        return f"not known with {asked} at once ({COVERAGE[load.coverage]})"
-    first, rate = load.ttft_seconds.p95, load.tokens_per_second.user
+    known, asked = facts(plan), counted(plan.load.users, "user")
+    if unknown := known.get("Speed"):
+        return f"not known with {asked} at once ({unknown.more})"
+    first, rate, room = known["First token"], known["Tokens a second"], plan.load.head_room_users
     parts = [
-        f"with {asked} at once first token within {seconds(first.value)} at p95 ({seconds(first.low)} to "
-        f"{seconds(first.high)})",
-        f"{pace(rate.value)} tokens a second for each ({pace(rate.low)} to {pace(rate.high)})",
+        f"with {asked} at once first token within {first.value} at p95 ({first.band})",
+        f"{rate.value} tokens a second for each ({rate.band})",
     ]
-    if load.head_room_users is not None:
-        room = load.head_room_users
-        parts.append(f"room for {counted(room, 'more user')}" if room >= 0 else f"{counted(-room, 'user')} too many")
-    if load.usd_per_million_output_tokens is not None:
-        parts.append(f"{amount(load.usd_per_million_output_tokens)} USD a million output tokens")
-    return f"{', '.join(parts)} ({COVERAGE[load.coverage]})"
+    if room is not None:
+        parts.append(f"{'room for ' if room >= 0 else ''}{known['Room']}")
+    if million := known.get("A million output tokens"):
+        parts.append(f"{million} a million output tokens")
+    return f"{', '.join(parts)} ({COVERAGE[plan.load.coverage]})"
 
 
 def _idle(value: Speed) -> str:
     parts = []
     if value.ttft_seconds is not None:
-        parts.append(f"{seconds(value.ttft_seconds)} to the first token of the longest prompt")
+        parts.append(f"{duration(value.ttft_seconds)} to the first token of the longest prompt")
     if value.decode_tokens_per_second is not None:
         parts.append(f"{pace(value.decode_tokens_per_second)} tokens a second for one user")
     return f"{', '.join(parts)} (estimated)" if parts else ""
-
-
-def seconds(value: float, *, fine: bool = False) -> str:
-    """A duration: `0.42 s`, `45 s`, `12 min`, `12 min 30 s`; below a second `4.35 ms` if it is to be `fine`."""
-    value = min(max(value, 0.0), _LONGEST)
-    if fine and value < 0.9995:
-        return f"{value * 1000:.3g} ms"
-    if value < 10 and value != int(value):
-        return f"{value:.2f} s" if value < 1 else f"{value:.1f} s"
-    whole = round(value)
-    if whole < 120:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes:,} min {rest} s" if rest else f"{minutes:,} min"
 
 
 def outcome(check: Check) -> str:

@@ -131,8 +131,8 @@ def _shortened(name: str) -> str:
 
 
 def axis_label(value: float) -> str:
-    """`$2,500`, `$0.0025`."""
-    return f"${value:,.10g}"
+    """`2,500`, `0.0025`: US dollars."""
+    return f"{value:,.10g}"
 
 
 def axis_ticks(span: float, width: float) -> list[float]:
@@ -147,7 +147,7 @@ def axis_ticks(span: float, width: float) -> list[float]:
     return [0.0, span]
 
 
-def amount(axes: Axes, right: float, position: float, text: str, color: str = INK) -> None:
+def column(axes: Axes, right: float, position: float, text: str, color: str = INK) -> None:
     """A text in a column of the picture that ends at `right`, beside the bar at `position` (-1: the column's title)."""
     from matplotlib.transforms import blended_transform_factory
 

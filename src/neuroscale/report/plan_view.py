@@ -8,19 +8,20 @@ from rich.console import Console
 from rich.text import Text
 
 from neuroscale.core.printable import counted, terminal
+from neuroscale.core.quantities import usd
 from neuroscale.planning.fit import Choice, Fit
 from neuroscale.planning.fit.messages import context_range
-from neuroscale.planning.plan import Plan
+from neuroscale.planning.plan import Memory, Plan
+from neuroscale.planning.plan_facts import VERDICTS
 from neuroscale.report import phrases
-from neuroscale.report.change_phrases import later_changes
 from neuroscale.report.memory_bar import memory_bar
 
 if TYPE_CHECKING:  # a plan that is not compared with a cluster needs no client
     from neuroscale.cluster.capacity import Capacity
 
 _WIDEST_BAR = 72
-_PLAN_STYLES = {"fits": "green", "tight": "yellow", "refused": "red"}
-_PLAN_WORDS = {"fits": "fits", "tight": "fits, but tight", "refused": "refused"}
+_STYLES = {"fits": "green", "tight": "yellow", "refused": "red"}
+_CLOSE = "refused, but close: it may start"
 
 
 def print_plan(plan: Plan, console: Console) -> None:
@@ -30,12 +31,8 @@ def print_plan(plan: Plan, console: Console) -> None:
     )
     print_placement(plan, console)
     if plan.verdict != "refused":
-        field(console, "Price", price(plan))
-        field(console, "Startup", phrases.startup(plan.startup))
-        if later := later_changes(plan, terminal):
-            field(console, "Rollout", later)
-        if speed := phrases.speed(plan):
-            field(console, "Speed", speed)
+        for label, text in phrases.rows(plan, terminal):
+            field(console, label, text)
         field(console, "Runtime", f"{terminal(plan.runtime.name)} {terminal(plan.runtime.version)}")
         field(console, "vLLM", terminal(" ".join(plan.vllm_args), 4000))
     print_overrides(plan, console)
@@ -45,7 +42,7 @@ def print_plan(plan: Plan, console: Console) -> None:
 
 def verdict_word(plan: Plan) -> tuple[str, str]:
     """The verdict of a plan, with its style."""
-    return _PLAN_WORDS[plan.verdict], f"bold {_PLAN_STYLES[plan.verdict]}"
+    return VERDICTS[plan.verdict], f"bold {_STYLES[plan.verdict]}"
 
 
 def print_placement(plan: Plan, console: Console) -> None:
@@ -53,17 +50,13 @@ def print_placement(plan: Plan, console: Console) -> None:
     line(console, phrases.placement(plan, terminal), 2)
     if plan.accelerator_count > 1:
         line(console, phrases.memory_caption(plan), 2)
+    _print_bar(plan.memory_gib, console)
+
+
+def _print_bar(memory: Memory, console: Console) -> None:
     width = max(20, min(_WIDEST_BAR, console.width - 4))
-    bar = memory_bar(plan.memory_gib, width, ascii_only=console.options.ascii_only)
-    for row in bar.split("\n"):
+    for row in memory_bar(memory, width, ascii_only=console.options.ascii_only).split("\n"):
         line(console, row, 2)
-
-
-def price(plan: Plan) -> str:
-    """The price in words; names an accelerator without a price."""
-    known = phrases.price(plan)
-    missing = None in (plan.cost.monthly_min, plan.cost.monthly_max)
-    return f"{known}: the catalog has no price for {terminal(plan.accelerator)}" if missing else known
 
 
 def print_overrides(plan: Plan, console: Console) -> None:
@@ -72,10 +65,10 @@ def print_overrides(plan: Plan, console: Console) -> None:
         field(console, "Override", phrases.override(override, terminal, terminal), "yellow")
 
 
-def print_reasons(plan: Plan, console: Console) -> None:
+def print_reasons(judged: Plan | Fit, console: Console) -> None:
     """Confidence and reasons."""
-    field(console, "Why", f"confidence {plan.confidence}, {counted(len(plan.reasons), 'reason')}")
-    for reason in plan.reasons:
+    field(console, "Why", f"confidence {judged.confidence}, {counted(len(judged.reasons), 'reason')}")
+    for reason in judged.reasons:
         line(console, f"- {terminal(reason)}", 4)
 
 
@@ -106,23 +99,16 @@ def line(console: Console, value: str | Text, indent: int = 0) -> None:
         console.print(Text.assemble(" " * indent, row), soft_wrap=True, highlight=False)
 
 
-_STYLES = {"fits": "green", "tight": "yellow", "refused": "red"}
-_WORDS = {"fits": "fits", "tight": "fits, but tight", "refused": "refused"}
-_CLOSE = "refused, but close: it may start"
-
-
 def print_fit(result: Fit, console: Console, length: int | None = None) -> None:
     """Show a fit to a person: the verdict, the memory bar, what vLLM prints, why, and what works instead."""
     where = f"{result.count} x {terminal(result.accelerator)}"
     close = result.verdict == "refused" and bool(result.close)
     style = f"bold {'yellow' if close else _STYLES[result.verdict]}"
-    told = _CLOSE if close else _WORDS[result.verdict]
+    told = _CLOSE if close else VERDICTS[result.verdict]
     line(console, Text.assemble((f"{terminal(result.model)} ", "bold"), f"on {where}: ", (told, style)))
     if result.count > 1:
         line(console, "GiB of memory on each accelerator:", 2)
-    width = max(20, min(_WIDEST_BAR, console.width - 4))
-    for row in memory_bar(result.memory_gib, width, ascii_only=console.options.ascii_only).split("\n"):
-        line(console, row, 2)
+    _print_bar(result.memory_gib, console)
     if result.verdict != "refused":
         field(console, "KV cache", f"{result.kv_cache_tokens:,} tokens as vLLM {terminal(result.version)} counts them")
         field(
@@ -141,9 +127,7 @@ def print_fit(result: Fit, console: Console, length: int | None = None) -> None:
         field(console, "vLLM prints", "")
     for printed in result.log:
         line(console, terminal(printed), 4)
-    field(console, "Why", f"confidence {result.confidence}, {counted(len(result.reasons), 'reason')}")
-    for reason in result.reasons:
-        line(console, f"- {terminal(reason)}", 4)
+    print_reasons(result, console)
     if result.choices:
         field(console, "Instead", "these start")
     for choice in result.choices:
@@ -153,7 +137,7 @@ def print_fit(result: Fit, console: Console, length: int | None = None) -> None:
 def _choice(choice: Choice) -> str:
     said = f" ({terminal(' '.join(choice.arguments))})" if choice.arguments else ""
     where = f"on {choice.accelerator_count} x {terminal(choice.accelerator)}"
-    price = f", {choice.hourly:.4f} US dollars per hour" if choice.hourly is not None else ", price unknown"
+    price = f", {usd(choice.hourly)} an hour" if choice.hourly is not None else ", price unknown"
     source = f" ({terminal(choice.price_source)})" if choice.price_source else ""
     tight = " (tight)" if choice.tight else ""
     return f"{terminal(choice.change)}{said} {where}{tight}{price}{source}"

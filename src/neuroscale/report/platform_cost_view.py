@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from neuroscale.core.printable import counted, terminal
+from neuroscale.core.quantities import amount, amounts, usd
 from neuroscale.costs.difference import Priced
-from neuroscale.report import phrases
 from neuroscale.report.plan_view import line
 
 _RULE = "What the programs request, at the price lists' price of a vCPU and a GiB. No team's budget counts it."
@@ -22,7 +22,7 @@ def print_costs(found: Mapping[str, Priced], console: Console) -> None:
     """Show the costs of each environment to a person."""
     for environment, priced in found.items():
         low, high = _month(priced)
-        title = f"The platform's own programs in {terminal(environment)}: {phrases.between(low, high)} a month of 730 h"
+        title = f"The platform's own programs in {terminal(environment)}: {usd(low, high)} a month of 730 h"
         left = f", without {counted(len(priced.unpriced), 'part')} named below" if priced.unpriced else ""
         line(console, Text.assemble((title, "bold"), left))
         console.print(_table(priced))
@@ -70,9 +70,9 @@ def _table(priced: Priced) -> Table:
         replicas = (
             f"{one.replicas_min}" if one.replicas_min == one.replicas_max else f"{one.replicas_min}-{one.replicas_max}"
         )
-        amounts = phrases.amounts(one.monthly.min, one.monthly.max)
+        monthly = amounts(one.monthly.min, one.monthly.max)
         table.add_row(
-            Text(terminal(one.subject)), replicas, str(one.cpu), str(one.memory_gib), str(one.hourly), amounts
+            Text(terminal(one.subject)), replicas, str(one.cpu), str(one.memory_gib), amount(one.hourly), monthly
         )
     return table
 

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from neuroscale.core.printable import counted, markdown, markdown_cell, terminal
+from neuroscale.core.quantities import amount, usd
 from neuroscale.metering.comparison import CAUSES, Compared, Comparison, Threshold
 from neuroscale.report.picture_file import (
     COLUMN,
@@ -24,14 +25,14 @@ from neuroscale.report.picture_file import (
     INK,
     METERED,
     RED,
-    amount,
     bar_axes,
+    column,
     height_of,
     title_and_legend,
     write_figure,
 )
 from neuroscale.report.plan_view import line
-from neuroscale.report.showback_view import CURRENCY, usd
+from neuroscale.report.showback_view import CURRENCY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,7 +54,7 @@ def print_comparison(found: Comparison, threshold: Threshold, place: str, consol
         console,
         Text.assemble(
             ("Estimate against meter ", "bold"),
-            f"of {window}, {found.measured_hours} of {window.hours:.2f} hours measured, ",
+            f"of {window} in USD, {found.measured_hours} of {window.hours:.2f} hours measured, ",
             f"from OpenCost at {terminal(place)}",
         ),
     )
@@ -63,13 +64,13 @@ def print_comparison(found: Comparison, threshold: Threshold, place: str, consol
     for title in ("estimate", "metered", "idle", "difference", "", *CAUSES):
         table.add_column(title, justify="right", no_wrap=True)
     for one in found.services:
-        causes = [signed(one.causes[cause]) if one.causes else "" for cause in CAUSES]
+        causes = [amount(one.causes[cause], signed=True) if one.causes else "" for cause in CAUSES]
         table.add_row(
             Text(terminal(name(one))),
-            "unknown" if one.estimate is None else usd(one.estimate),
-            usd(one.metered),
-            usd(one.idle),
-            "unknown" if one.difference is None else signed(one.difference),
+            "unknown" if one.estimate is None else amount(one.estimate),
+            amount(one.metered),
+            amount(one.idle),
+            "unknown" if one.difference is None else amount(one.difference, signed=True),
             "" if one.percent is None else f"{one.percent:+}%",
             *causes,
             style="bold" if threshold.passed_by(one) else "",
@@ -179,11 +180,6 @@ def name(one: Compared) -> str:
     return f"{one.environment or one.namespace}/{one.service}"
 
 
-def signed(amount: Decimal) -> str:
-    """`+$1.50`, `-$0.50`, `$0.00`."""
-    return f"+{usd(amount)}" if amount > 0 else usd(amount)
-
-
 def _markdown_table(rows: Sequence[Compared]) -> str:
     titles = ("service", "estimate", "metered", "idle", "difference", *CAUSES)
     lines = [f"| {' | '.join(titles)} |", "|---|" + "---:|" * (len(titles) - 1)]
@@ -194,8 +190,8 @@ def _markdown_table(rows: Sequence[Compared]) -> str:
             usd(one.estimate or Decimal(0)),
             usd(one.metered),
             usd(one.idle),
-            f"{signed(one.difference or Decimal(0))}{percent}",
-            *(signed(one.causes[cause]) if one.causes else "" for cause in CAUSES),
+            f"{usd(one.difference or Decimal(0), signed=True)}{percent}",
+            *(usd(one.causes[cause], signed=True) if one.causes else "" for cause in CAUSES),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -211,7 +207,7 @@ _MOST_BARS = 12  # services
 def write_reconciliation_picture(found: Comparison, threshold: Threshold, path: Path) -> None:
     """Writes the picture as SVG or PNG, by the path's suffix. Raises InputError where it cannot, and writes nothing."""
     rows = [one for one in found.services if one.difference is not None][:_MOST_BARS]
-    title = f"Estimate against meter, {found.meter.window}"
+    title = f"Estimate against meter in USD, {found.meter.window}"
     size = (8, height_of(len(rows)))
     write_figure(path, title, size, lambda figure: _draw(figure, found, threshold, rows, title))
 
@@ -221,12 +217,13 @@ def _draw(figure: Figure, found: Comparison, threshold: Threshold, rows: Sequenc
 
     span = max((max(one.estimate or Decimal(0), one.metered + one.idle) for one in rows), default=Decimal(0))
     axes = bar_axes(figure, [name(one) for one in rows], float(span or 1), right=0.82)
-    amount(axes, COLUMN, -1, "difference")
+    column(axes, COLUMN, -1, "difference")
     for position, one in enumerate(rows):
         axes.barh(position - 0.18, float(one.estimate or 0), height=0.3, color=ESTIMATE, edgecolor=FAINT, linewidth=0.6)
         axes.barh(position + 0.18, float(one.metered), height=0.3, color=METERED, linewidth=0)
         axes.barh(position + 0.18, float(one.idle), left=float(one.metered), height=0.3, color=IDLE, linewidth=0)
-        amount(axes, COLUMN, position, signed(one.difference or Decimal(0)), RED if threshold.passed_by(one) else INK)
+        color = RED if threshold.passed_by(one) else INK
+        column(axes, COLUMN, position, amount(one.difference or Decimal(0), signed=True), color)
     keys = [
         Patch(facecolor=face, edgecolor=FAINT, label=label)
         for label, face in (("estimate", ESTIMATE), ("metered", METERED), ("idle", IDLE))

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from neuroscale.core.printable import counted, one_line, terminal
+from neuroscale.core.quantities import amount, usd
 from neuroscale.metering.notes import WEIGHTING, Note
 from neuroscale.metering.showback import RULE, Row, Statement
 from neuroscale.report.picture_file import (
@@ -26,8 +27,8 @@ from neuroscale.report.picture_file import (
     METERED,
     RED,
     SHARED,
-    amount,
     bar_axes,
+    column,
     height_of,
     title_and_legend,
     write_figure,
@@ -47,7 +48,9 @@ def print_statement(found: Statement, place: str, console: Console) -> None:
     """Show a statement to a person: the bill, its rows, what stands in none of them, and what to know of it."""
     line(
         console,
-        Text.assemble(("Showback ", "bold"), f"of {found.window}, by {found.by}, from OpenCost at {terminal(place)}"),
+        Text.assemble(
+            ("Showback ", "bold"), f"of {found.window} in USD, by {found.by}, from OpenCost at {terminal(place)}"
+        ),
     )
     line(console, Text.assemble("Bill: ", (usd(found.bill), "bold"), f" = {_parts(found)}"))
     for note in found.notes:
@@ -119,16 +122,6 @@ def as_csv(found: Statement) -> str:
     return text.getvalue()
 
 
-def usd(amount: Decimal) -> str:
-    """`$1,234.50`, `-$0.50`."""
-    return f"{'-' if amount < 0 else ''}${abs(amount):,.2f}"
-
-
-def price_text(price: Decimal) -> str:
-    """A price as it is, which may have more decimals than cents: `$0.0118`, `$2.20`."""
-    return f"{'-' if price < 0 else ''}${abs(price):,f}"
-
-
 def _parts(found: Statement) -> str:
     idle = "idle unknown" if found.idle is None else f"idle {usd(found.idle)}"
     return f"services {usd(found.metered)} + {idle} + shared {usd(found.shared)}"
@@ -142,11 +135,11 @@ def _table(found: Statement) -> Table:
         table.add_column(name.replace("_", " "), justify="right", no_wrap=True)
     for row in found.rows:
         table.add_row(
-            Text(terminal(row.name)), f"{row.gpu_hours:,.2f}", *(usd(getattr(row, name)) for name in _AMOUNTS)
+            Text(terminal(row.name)), f"{row.gpu_hours:,.2f}", *(amount(getattr(row, name)) for name in _AMOUNTS)
         )
     sums = (sum((getattr(row, name) for row in found.rows), Decimal(0)) for name in _AMOUNTS)
     hours = sum((row.gpu_hours for row in found.rows), Decimal(0))
-    table.add_row("all rows", f"{hours:,.2f}", *map(usd, sums), style="bold")
+    table.add_row("all rows", f"{hours:,.2f}", *map(amount, sums), style="bold")
     return table
 
 
@@ -164,7 +157,7 @@ _FACES = {"metered": METERED, "idle": IDLE, "shared": SHARED}
 def write_showback_picture(found: Statement, path: Path) -> None:
     """Writes the picture as SVG or PNG, by the path's suffix. Raises InputError where it cannot, and writes nothing."""
     bars = _bars(found.rows)
-    title = f"What {found.window} cost, by {found.by}"
+    title = f"What {found.window} cost in USD, by {found.by}"
     write_figure(path, title, (8, height_of(len(bars))), lambda figure: _draw(figure, found, bars, title))
 
 
@@ -187,18 +180,18 @@ def _draw(
     span = max((max(sum(parts.values()), mark) for _, parts, mark in bars), default=Decimal(0)) or Decimal(1)
     right = 0.72 if found.pools_weighted else 0.85
     axes = bar_axes(figure, [name for name, _, _ in bars], float(span), right=right)
-    amount(axes, COLUMN, -1, "total")
+    column(axes, COLUMN, -1, "total")
     if found.pools_weighted:
-        amount(axes, _WEIGHTED, -1, "weighted total", RED)
+        column(axes, _WEIGHTED, -1, "weighted total", RED)
     for position, (_, parts, mark) in enumerate(bars):
         end = Decimal(0)
         for part, cost in parts.items():
             start, end = end, end + cost
             axes.barh(position, float(cost), left=float(start), height=0.66, color=_FACES[part], linewidth=0)
-        amount(axes, COLUMN, position, usd(end))
+        column(axes, COLUMN, position, amount(end))
         if found.pools_weighted:
             axes.plot([float(mark)] * 2, [position - 0.42, position + 0.42], color=RED, linewidth=2.2)
-            amount(axes, _WEIGHTED, position, usd(mark), RED)
+            column(axes, _WEIGHTED, position, amount(mark), RED)
     left = f", {usd(found.undistributed)} of it in no row" if found.undistributed else ""
     incomplete = "; incomplete" if any(note.level == "warning" for note in found.notes) else ""
     too_low = "; too low: " + counted(len(found.unpriced), "node") + " without a price" if found.unpriced else ""

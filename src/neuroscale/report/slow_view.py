@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from neuroscale.core.printable import terminal
+from neuroscale.core.quantities import duration
 from neuroscale.explain.slow_service import PodLoad, Promise, Serving, seconds_text
 
 
@@ -34,7 +35,7 @@ def serving_lines(report: ServingReport) -> list[str]:
     """The answer for people, line by line, for a terminal."""
     serving = report.serving
     seconds = max((pod.seconds for pod in serving.pods), default=0.0)
-    lines = ["", f"How it serves, by its counters of {seconds:.3g} s:"]
+    lines = ["", f"How it serves, by its counters of {duration(seconds)}:"]
     if serving.verdict != "bound":
         lines.append(f"  {serving.sentence}")
     for number, bound in enumerate(serving.bounds):
@@ -70,8 +71,8 @@ def _of_pod(pod: PodLoad, promise: Promise | None) -> list[tuple[str, str]]:
     plan: dict[str, str] = {}
     if promise is not None:
         plan["running"] = f"plan: {promise.replica_users} users a replica"
-        first = [f"plan: {promise.ttft_p95:g} s"] if promise.ttft_p95 is not None else []
-        first += [f"asked for: {promise.asked_ttft:g} s"] if promise.asked_ttft is not None else []
+        first = [f"plan: {duration(promise.ttft_p95)}"] if promise.ttft_p95 is not None else []
+        first += [f"asked for: {duration(promise.asked_ttft)}"] if promise.asked_ttft is not None else []
         plan["first"] = ", ".join(first)
         rate = [f"plan: {promise.rate:g}"] if promise.rate is not None else []
         rate += [f"asked for: {promise.asked_rate:g}"] if promise.asked_rate is not None else []

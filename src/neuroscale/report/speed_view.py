@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from neuroscale.core.printable import one_line, plainly_counted, terminal
+from neuroscale.core.quantities import duration, pace
 from neuroscale.planning.load_choice import COVERAGE
 from neuroscale.planning.speed import Estimate, SpeedUnderLoad
-from neuroscale.report.phrases import pace, seconds
 from neuroscale.report.picture_file import FAINT, INK, METERED, write_figure
 from neuroscale.report.plan_view import field, line
 
@@ -40,17 +40,15 @@ def print_speed(
     lengths = f"{load.prompt_tokens:,} tokens in, {load.answer_tokens:,} out"
     line(console, f"{terminal(title)}: {asked}, {lengths}")
     if speed.coverage != "unknown":
-        field(console, "First token", f"{_time(speed.ttft_p50)} in the middle, {_time(speed.ttft_p95)} for 95 of 100")
-        field(
-            console,
-            "Each other token",
-            f"{_time(speed.inter_token_p50)} in the middle, {_time(speed.inter_token_p95)} for 95 of 100",
-        )
-        totals = f"{_rate(speed.tokens_per_second_user)} for a user, {_rate(speed.tokens_per_second_total)} in all"
-        field(console, "Tokens a second", totals)
+        first, other = (speed.ttft_p50, speed.ttft_p95), (speed.inter_token_p50, speed.inter_token_p95)
+        for name, times in (("First token", first), ("Each other token", other)):
+            middle, most = (_told(each, duration) for each in times)
+            field(console, name, f"{middle} in the middle, {most} for 95 of 100")
+        user, total = (_told(each, pace) for each in (speed.tokens_per_second_user, speed.tokens_per_second_total))
+        field(console, "Tokens a second", f"{user} for a user, {total} in all")
     if p95_ttft is not None:
         known = "unknown" if largest is None else plainly_counted(largest, "user") + " at most"
-        field(console, f"First token in {p95_ttft:g} s", known)
+        field(console, f"First token in {duration(p95_ttft)}", known)
     field(console, "Coverage", COVERAGE[speed.coverage])
     for reason in speed.reasons:
         line(console, f"- {terminal(reason)}", 4)
@@ -68,25 +66,17 @@ def _table(rows: Sequence[SpeedUnderLoad]) -> Table:
         rates = (row.tokens_per_second_user, row.tokens_per_second_total)
         table.add_row(
             f"{row.load.users:,}",
-            *("" if each is None else seconds(each.value, fine=True) for each in times),
+            *("" if each is None else duration(each.value) for each in times),
             *("" if each is None else pace(each.value) for each in rates),
         )
     return table
 
 
-def _time(estimate: Estimate | None) -> str:
+def _told(estimate: Estimate | None, worded: Callable[[float], str]) -> str:
     """`120 ms (90 ms to 160 ms)`."""
     if estimate is None:
         return "unknown"
-    value, low, high = (seconds(each, fine=True) for each in (estimate.value, estimate.low, estimate.high))
-    return f"{value} ({low} to {high})"
-
-
-def _rate(estimate: Estimate | None) -> str:
-    """`41.3 (33 to 49)`."""
-    if estimate is None:
-        return "unknown"
-    return f"{pace(estimate.value)} ({pace(estimate.low)} to {pace(estimate.high)})"
+    return f"{worded(estimate.value)} ({worded(estimate.low)} to {worded(estimate.high)})"
 
 
 def write_speed_picture(rows: Sequence[SpeedUnderLoad], title: str, path: Path) -> None:

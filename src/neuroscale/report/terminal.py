@@ -10,13 +10,14 @@ from rich.text import Text
 
 from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import counted, lines, terminal
+from neuroscale.core.quantities import duration
 from neuroscale.costs.bill import CostChange, Range
 from neuroscale.gate.verdict import Alterations, Check, Effects, Finding, Outcome, ServiceReport, Verdict
+from neuroscale.planning.plan_facts import accelerators
 from neuroscale.report import altered_view, change_phrases, phrases, summary
 from neuroscale.report.plan_view import (
     field,
     line,
-    price,
     print_alternatives,
     print_overrides,
     print_placement,
@@ -63,7 +64,7 @@ def _print_checks(checks: Sequence[Check], title: str, console: Console) -> None
         facts = phrases.outcome(check)
         if check.outcome is not Outcome.NOT_RUN or check.unjudged:
             account = ", ".join(phrases.account(check, lambda unit: terminal(unit, 40)))
-            facts = f"{facts:{outcomes}}  {phrases.seconds(check.seconds):>7}  {account}"
+            facts = f"{facts:{outcomes}}  {duration(check.seconds):>7}  {account}"
         name = terminal(check.title, 40).ljust(titles)
         line(console, Text.assemble(mark, " ", (name, "bold"), "  ", facts))
         if check.outcome is not Outcome.PASSED and not summary.says(title, check):
@@ -133,7 +134,7 @@ def _print_cost(cost: CostChange | None, console: Console) -> None:
     """Print the change of the monthly cost; nothing if the change does not alter it."""
     if cost is None:
         return
-    _print_heading("Cost, in US dollars a month of 730 h with the fewest to the most replicas", console)
+    _print_heading("Cost, in USD a month of 730 h with the fewest to the most replicas", console)
     for one in phrases.by_size(cost.services)[: summary.FINDINGS_SHOWN]:
         partly = ", partly priced" if one.partly and one.difference else ""
         title = f"{terminal(phrases.place(one.environment, one.name), 160)} {one.change}{partly}"
@@ -162,9 +163,8 @@ def _item(text: str) -> str:
 def _print_amounts(
     name: str, past: Range | None, new: Range | None, difference: Range | None, console: Console
 ) -> None:
-    told = [phrases.amounts(one.min, one.max) if one else "not known" for one in (past, new)]
-    change = phrases.amounts(difference.min, difference.max, signed=True) if difference else "not known"
-    line(console, Text.assemble((name, "bold"), f"  past {told[0]}, new {told[1]}, difference {change}"), 2)
+    sides = f"past {phrases.span(past)}, new {phrases.span(new)}"
+    line(console, Text.assemble((name, "bold"), f"  {sides}, difference {phrases.span(difference, signed=True)}"), 2)
 
 
 def _print_rest(total: int, noun: str, console: Console) -> None:
@@ -197,7 +197,7 @@ def _print_service(service: ServiceReport, console: Console) -> None:
         if changed := phrases.differences(service, terminal):
             field(console, "Changed", "; ".join(changed))
         if plan.verdict != "refused":
-            field(console, "Price", price(plan))
+            field(console, "Price", phrases.priced(plan, terminal))
             if speed := phrases.speed(plan):
                 field(console, "Speed", speed)
         print_overrides(plan, console)
@@ -208,7 +208,7 @@ def _print_service(service: ServiceReport, console: Console) -> None:
 
 def _print_short_service(service: ServiceReport, console: Console) -> None:
     plan = service.plan
-    facts = f": {phrases.accelerators(plan, terminal)}, {phrases.price(plan)}" if plan else ""
+    facts = f": {accelerators(plan, terminal)}, {phrases.price(plan)}" if plan else ""
     line(console, Text.assemble(_service_title(service), facts), 2)
 
 

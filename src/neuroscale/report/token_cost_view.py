@@ -17,14 +17,15 @@ from rich.table import Table
 from rich.text import Text
 
 from neuroscale.core.printable import counted, terminal
+from neuroscale.core.quantities import amount, usd
 from neuroscale.metering.allocation import experts_touched, price_of
 from neuroscale.metering.inference import InferenceCost, InferenceCosts
 from neuroscale.metering.notes import Note, listed
 from neuroscale.metering.tokens import TokenCost
 from neuroscale.metering.window import Window
-from neuroscale.report.picture_file import COLUMN, METERED, amount, bar_axes, height_of, title_and_legend, write_figure
+from neuroscale.report.picture_file import COLUMN, METERED, bar_axes, column, height_of, title_and_legend, write_figure
 from neuroscale.report.plan_view import line
-from neuroscale.report.showback_view import CURRENCY, price_text, usd
+from neuroscale.report.showback_view import CURRENCY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,7 +52,7 @@ def by_model(rows: Sequence[TokenCost]) -> list[tuple[str, Decimal]]:
 def write_token_cost_picture(rows: Sequence[TokenCost], window: Window, path: Path) -> None:
     """Writes the picture as SVG or PNG, by the path's suffix. Raises InputError where it cannot, and writes nothing."""
     prices = by_model(rows)
-    title = f"Cost per million tokens by model, {window}"
+    title = f"Cost in USD per million tokens by model, {window}"
     height = height_of(min(_MOST, len(prices)))
     write_figure(path, title, (8, height), lambda figure: _draw(figure, rows, prices, title))
 
@@ -62,7 +63,7 @@ def _draw(figure: Figure, rows: Sequence[TokenCost], known: Sequence[tuple[str, 
     axes = bar_axes(figure, [name for name, _ in prices], float(span), right=0.86)
     for position, (_, price) in enumerate(prices):
         axes.barh(position, float(price), height=0.6, color=METERED, linewidth=0)
-        amount(axes, COLUMN, position, price_text(price))
+        column(axes, COLUMN, position, amount(price))
     unknown = sum(row.each is None for row in rows)
     left = len(known) - len(prices)
     more = f" And {counted(left, 'cheaper model')} not drawn." if left else ""
@@ -106,11 +107,11 @@ def print_token_costs(
     """Show a person each service's price of a million tokens, or why it is not known; of mixtures of experts also how
     much of the model a step read. OpenCost's own figures stand beside, by model and namespace, where it has them."""
     head = f"of {window}, from OpenCost at {terminal(place)}"
-    line(console, Text.assemble(("Cost per million tokens ", "bold"), head))
+    line(console, Text.assemble(("Cost in USD per million tokens ", "bold"), head))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title in ("service", "model"):
         table.add_column(title, no_wrap=True)
-    titles = ["cost", "tokens in", "tokens out", "$ per million"]
+    titles = ["cost", "tokens in", "tokens out", "per million"]
     if output_weight is not None:
         titles += ["in", "out"]
     for title in titles:
@@ -118,8 +119,8 @@ def print_token_costs(
     for row in rows:
         counts = ("", "") if row.counted is None else (f"{row.counted.prompt:,.0f}", f"{row.counted.generation:,.0f}")
         apart = [] if output_weight is None else [_price(row.prompt), _price(row.generation)]
-        name = f"{row.namespace}/{row.service}"
-        table.add_row(Text(terminal(name)), Text(terminal(row.model)), usd(row.cost), *counts, _price(row.each), *apart)
+        names = (Text(terminal(name)) for name in (f"{row.namespace}/{row.service}", row.model))
+        table.add_row(*names, amount(row.cost), *counts, _price(row.each), *apart)
     console.print(table)
     line(console, MEANING)
     if output_weight is not None:
@@ -239,8 +240,8 @@ def _own_mapping(own: Own) -> dict[str, Any]:
     }
 
 
-def _price(amount: Decimal | None) -> str:
-    return "unknown" if amount is None else price_text(amount)
+def _price(value: Decimal | None) -> str:
+    return "unknown" if value is None else amount(value)
 
 
 def _text(amount: Decimal | None) -> str | None:

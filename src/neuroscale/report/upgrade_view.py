@@ -11,6 +11,7 @@ from rich.text import Text
 
 from neuroscale.core.printable import counted, terminal
 from neuroscale.planning.plan import Plan
+from neuroscale.planning.plan_facts import facts
 from neuroscale.planning.rollout import merge_effect
 from neuroscale.rendering.upgrade import Upgrade
 from neuroscale.repo.layout import ServicePath
@@ -25,9 +26,7 @@ def differences(upgrade: Upgrade) -> dict[str, str]:
     if after.verdict == "refused":
         return dict.fromkeys(COLUMNS, "")
     return {
-        "memory": _change(_memory(before), _memory(after)),
-        "speed": _change(_speed(before), _speed(after)),
-        "money": _change(_money(before), _money(after)),
+        **{name: _change(*(told[name] for told in (_told(before), _told(after)))) for name in COLUMNS[:-1]},
         "rollout": _rollout(upgrade),
     }
 
@@ -103,20 +102,18 @@ def as_mapping(upgrade: Upgrade) -> dict[str, Any]:
     }
 
 
+def _told(made: Plan) -> dict[str, str]:
+    known = facts(made)
+    price = known["Price a month"]
+    return {
+        "memory": f"{known['Memory']} of {known['Accelerators']}",
+        "speed": phrases.speed(made) or "not known",
+        "money": f"{price} a month" if price.unit else "no price",
+    }
+
+
 def _change(before: str, after: str) -> str:
     return "" if before == after else f"{before} -> {after}"
-
-
-def _memory(made: Plan) -> str:
-    return f"{phrases.memory_in_use(made)} of {phrases.accelerators(made, str)}"
-
-
-def _speed(made: Plan) -> str:
-    return phrases.speed(made) or "not known"
-
-
-def _money(made: Plan) -> str:
-    return "no price" if made.cost.monthly_min is None else f"{made.cost.monthly_min:,.2f} USD a month"
 
 
 def _rollout(upgrade: Upgrade) -> str:

@@ -22,6 +22,7 @@ from neuroscale.cluster.endpoint.chat import Completion, Options, complete, post
 from neuroscale.cluster.endpoint.connection import Endpoint, once, unreachable
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.core.printable import counted, one_line
+from neuroscale.core.quantities import duration
 from neuroscale.core.waiting import repeatedly
 from neuroscale.smoke.results import CannotTellError
 
@@ -193,7 +194,7 @@ class AskAgain:
             if not error.way:
                 raise
             failures += [] if error in failures else [error]
-            self._notes.append(f"asked {counted(len(failures), 'time')} in {time.monotonic() - began:.0f} s")
+            self._notes.append(f"asked {counted(len(failures), 'time')} in {duration(time.monotonic() - began)}")
             if len(failures) > 1 and failures[-2].way != error.way:
                 told = f"the way to the service fails for changing reasons, so the service cannot be judged: {error}"
                 raise CannotTellError(told, "Look at the gateway and the network before the service.") from error

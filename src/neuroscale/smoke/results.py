@@ -13,6 +13,7 @@ from rich.text import Text
 from neuroscale.core.errors import ExitStatus
 from neuroscale.core.json_text import json_text
 from neuroscale.core.printable import markdown, markdown_cell, one_line, terminal
+from neuroscale.core.quantities import duration
 from neuroscale.report.junit import Case, Suite, Tag, junit_file
 
 
@@ -166,7 +167,8 @@ def confirmed(first: Report, second: Report, pause: float) -> Report:
             return earlier
         told = after.message
         if earlier.outcome in ("failed", "error"):
-            told = f"{told or _WORDS[after.outcome]} (in a second run, {pause:.0f} s after: {earlier.message})"
+            later = f"in a second run, {duration(round(pause))} after"
+            told = f"{told or _WORDS[after.outcome]} ({later}: {earlier.message})"
         after = replace(after, message=told)
         again = after.way and (after.service, after.reason) in before
         return replace(after, outcome="failed", way="twice") if again else after
@@ -216,9 +218,8 @@ def headline(report: Report) -> str:
     )
     old = sum(one.misleads for one in report.checks)
     counts += f", {old} of them not by the new version alone" if old else ""
-    return (
-        f"{what}: {counts or 'no check ended'} ({report.environment} at {report.revision[:10]}, {report.seconds:.1f} s)"
-    )
+    where = f"{report.environment} at {report.revision[:10]}, {duration(report.seconds)}"
+    return f"{what}: {counts or 'no check ended'} ({where})"
 
 
 def line(check: Result) -> str:

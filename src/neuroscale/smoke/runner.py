@@ -22,6 +22,7 @@ from neuroscale.cluster.command_lines import CommandLines, lines_with
 from neuroscale.cluster.endpoint.routes import Routes, read_rules
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.printable import first_of
+from neuroscale.core.quantities import duration
 from neuroscale.repo.layout import SMOKE_TESTS
 from neuroscale.smoke.results import Report, Result, confirmed, from_record, settled
 
@@ -269,7 +270,7 @@ def _environment(scratch: Path) -> dict[str, str]:
 
 
 def _end(process: subprocess.Popen[bytes], journal: _Journal, within: float) -> None:
-    journal.too_long = f"the run took longer than {within:,.0f} s and was stopped"
+    journal.too_long = f"the run took longer than {duration(within)} and was stopped"
     _kill(process)
 
 

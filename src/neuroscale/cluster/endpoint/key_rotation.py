@@ -13,6 +13,7 @@ from neuroscale.cluster.endpoint.access import ReadyPod, open_endpoint, pods_of,
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.cluster.pod_state import PodState, is_ending, look, startup_budget
 from neuroscale.core.errors import InputError
+from neuroscale.core.quantities import duration
 from neuroscale.core.secret_text import SecretText
 from neuroscale.core.validation import part
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
@@ -118,7 +119,7 @@ def _outage(cluster: Cluster, pod: Object, service: str) -> InputError:
 
 
 def _budget(pod: Object) -> str:
-    return f"its startup probe allows {startup_budget(pod):,} s"
+    return f"its startup probe allows {duration(startup_budget(pod))}"
 
 
 def _check_ours(secret: Object, namespace: str, name: str) -> None:
@@ -179,7 +180,7 @@ def _replace(cluster: Cluster, namespace: str, service: str, pod: Object, second
             told = "; ".join(f"{one.name}: {one.told}" for one in staying if one.state != "ready")
             lines = command_lines(cluster)
             raise EndpointError(
-                f"{_name(pod)} was not replaced within {seconds:g} s: {ready} of {needed} pods are ready"
+                f"{_name(pod)} was not replaced within {duration(seconds)}: {ready} of {needed} pods are ready"
                 f"{f' ({told})' if told else ''}. The pods that were not replaced yet take the earlier key. See: "
                 f"{lines.own(f'status {service}')}; then run: {lines.own(f'key {service} --rotate')}"
             )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from neuroscale.core.errors import ExitStatus
+from neuroscale.core.quantities import duration
 from neuroscale.forge.after_merge import comments
 from neuroscale.forge.after_merge.comments import MARKER, Record, read_record
 from neuroscale.forge.after_merge.evidence import Evidence, ServiceEvidence
@@ -104,8 +105,8 @@ class AfterMerge:
             return _Row(
                 service,
                 None,
-                f"Its last change, {change.commit[:12]}, is {age / 3600:.0f} hours old, and a failure counts as a "
-                f"change's fault for {NEWEST.total_seconds() / 3600:.0f} hours. Look at the cluster, or revert it "
+                f"Its last change, {change.commit[:12]}, is {duration(age)} old, and a failure counts as a "
+                f"change's fault for {duration(NEWEST.total_seconds())}. Look at the cluster, or revert it "
                 f"by hand.",
             )
         merge = self._merge_of(change)

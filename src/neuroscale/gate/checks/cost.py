@@ -21,6 +21,7 @@ from neuroscale.catalog.budgets import Budget, Budgets, Rule, load_budgets
 from neuroscale.catalog.settings import LONGEST_DAYS, CostRules, LargeChange
 from neuroscale.core.errors import InputError, NeuroscaleError, UntrustedError
 from neuroscale.core.printable import shortened
+from neuroscale.core.quantities import usd
 from neuroscale.costs.bill import BudgetUse, CostChange, PriceListUsed, Range, ServiceCost, Totals, UnpricedItem
 from neuroscale.costs.cost_rules import CenterTotal, CostFinding, judge_costs, list_exceptions, without_a_bill_before
 from neuroscale.costs.difference import NAME, OWN
@@ -227,8 +228,8 @@ class CostCheck(GateCheck):
         if shown.prices_altered and judged.total.new != shown.total.new:
             message = (
                 f"change together with services, so the dearer price of both sides decides: by it, the services of the "
-                f"change cost {judged.total.new.max:,.2f} USD a month with the most replicas, and "
-                f"{shown.total.new.max:,.2f} by the prices of the change"
+                f"change cost {usd(judged.total.new.max)} a month with the most replicas, and "
+                f"{usd(shown.total.new.max)} by the prices of the change"
             )
             fix = "Merge the prices first, in a change of their own: then they decide."
             yield CostFinding("both-prices", "warn", where, "prices", message, fix)

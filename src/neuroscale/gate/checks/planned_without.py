@@ -18,17 +18,18 @@ from neuroscale.catalog.loading import MEASUREMENTS
 from neuroscale.catalog.settings import Settings
 from neuroscale.core.errors import InputError
 from neuroscale.core.printable import shortened
+from neuroscale.core.quantities import usd
 from neuroscale.gate.check import Run
 from neuroscale.gate.checks.change_notices import FIXES
 from neuroscale.gate.evaluation import file_finding
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.objects import read_manifests
 from neuroscale.planning.plan import Plan, read_plan
-from neuroscale.planning.planner import plan
+from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import CATALOG, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, SETTINGS, ServicePath
 from neuroscale.repo.snapshot import read_file
-from neuroscale.request.service_request import KnownNames, check_request, load_request
+from neuroscale.request.service_request import check_request, load_request
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,11 @@ def planned_without(run: Run) -> Iterator[Without]:
     if after is None or change is None or not change.touches(CATALOG, SETTINGS):
         return
     try:
-        known = _facts_of_base(after.catalog, run.judge.catalog())
-        settings = _loads_of_base(after.settings, run.judge.settings())
+        catalog = _facts_of_base(after.catalog, run.judge.catalog())
+        base = PlanningInputs(catalog, _loads_of_base(after.settings, run.judge.settings()), after.template)
     except InputError:
         return
-    cards = [name for name, one in after.catalog.accelerators.items() if known.accelerators[name] != one]
+    cards = [name for name, one in after.catalog.accelerators.items() if catalog.accelerators[name] != one]
     for service in run.given.services:
         folder = service.path.folder
         try:
@@ -74,18 +75,18 @@ def planned_without(run: Run) -> Iterator[Without]:
             locked = read_plan(change.after, folder)
             if not service.plan_changed or request is None or locked is None or locked.verdict == "refused":
                 continue
-            check_request(request, KnownNames.of(known, settings), REQUEST_FILE)
+            check_request(request, base.known, REQUEST_FILE)
         except InputError:
             continue  # the drift check reports what is wrong with them
         name, of = request.model, request.environment
-        facts = [name, *cards] if known.models[name] != after.catalog.models[name] else [*cards]
-        if settings.environments[of] != after.settings.environments[of]:
+        facts = [name, *cards] if catalog.models[name] != after.catalog.models[name] else [*cards]
+        if base.settings.environments[of] != after.settings.environments[of]:
             facts.append(f"settings of {of}")
         if not facts:
             continue
         differing = partial(Without, service.path, locked, tuple(facts))
         try:
-            other = plan(request, known, settings, after.template.version)
+            other = base.plan(request)
             files = {} if other.verdict == "refused" else render(request, other, after.template)
         except InputError as error:  # the base's facts and the change's settings do not agree
             yield differing(why=str(error.problems[0]))
@@ -125,5 +126,5 @@ def _size(made: Plan) -> tuple[Any, ...]:
 
 
 def _in_words(made: Plan) -> str:
-    usd = "of no known price" if made.cost.monthly_max is None else f"for {made.cost.monthly_max:,.2f} USD a month"
-    return f"{made.replicas.max} x {made.accelerator_count} {made.accelerator} {usd}"
+    price = "of no known price" if made.cost.monthly_max is None else f"for {usd(made.cost.monthly_max)} a month"
+    return f"{made.replicas.max} x {made.accelerator_count} {made.accelerator} {price}"

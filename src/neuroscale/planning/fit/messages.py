@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neuroscale.core.quantities import duration
 from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.confidence import unread_states
@@ -172,8 +173,8 @@ def _offload(result: Fit, device: Device) -> list[str]:
     if result.seconds_per_step == 0.0:
         return []
     return [
-        f"Part of the weights lies in host memory and crosses PCIe in every step: {result.seconds_per_step:.2f} s more "
-        f"for each, so one user gets at most {1 / result.seconds_per_step:.1f} tokens per second."
+        f"Part of the weights lies in host memory and crosses PCIe in every step: {duration(result.seconds_per_step)} "
+        f"more for each, so one user gets at most {1 / result.seconds_per_step:.1f} tokens per second."
     ]
 
 

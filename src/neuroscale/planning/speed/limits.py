@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neuroscale.catalog.measurements import MeasuredLoad
+from neuroscale.core.quantities import duration
 from neuroscale.core.units import MIB
 from neuroscale.planning.speed.kinds import weight_type
 from neuroscale.planning.speed.load import ReplicaSpeed
@@ -42,10 +43,10 @@ def impossible(server: ReplicaSpeed, load: MeasuredLoad) -> Iterator[tuple[str, 
         step = (read + work.kept(load.prompt_tokens)) / (device.bandwidth_gb_s * 1e9)
         reads = f"reads {read / 1e9:.3g} GB of weights at {device.bandwidth_gb_s:,g} GB/s"
         if load.inter_token_seconds.mean * _LEEWAY * guessed < step:
-            token = f"a token takes {step / guessed * 1000:.3g} ms at least, since each step {reads}"
-            yield "inter_token_seconds", f"{load.inter_token_seconds.mean * 1000:.3g} ms between tokens: {token}"
+            token = f"a token takes {duration(step / guessed)} at least, since each step {reads}"
+            yield "inter_token_seconds", f"{duration(load.inter_token_seconds.mean)} between tokens: {token}"
         if load.ttft_seconds is not None and load.ttft_seconds.mean * _LEEWAY < read / (device.bandwidth_gb_s * 1e9):
-            yield "ttft_seconds", f"{load.ttft_seconds.mean * 1000:.3g} ms to the first token: a step {reads}"
+            yield "ttft_seconds", f"{duration(load.ttft_seconds.mean)} to the first token: a step {reads}"
     if device.bf16_tflops is not None:
         peak = max(peak for peak in peaks if peak is not None) * 1e12 * work.shares
         layers = sum(part.flops for part in work.matrices)

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from neuroscale.catalog import Catalog
-from neuroscale.catalog.settings import Settings
 from neuroscale.core import yaml_io
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 from neuroscale.core.validation import shorten, suggest
 from neuroscale.core.yaml_io import Document
 from neuroscale.planning.plan import Alternative, Plan
-from neuroscale.planning.planner import plan
+from neuroscale.planning.plan_facts import facts
+from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder.form import FORM_FIELDS
 from neuroscale.rendering.scaffolder.skeleton_values import template_values
 from neuroscale.repo.layout import REQUEST_FILE
@@ -40,11 +39,11 @@ class RefusedPlanError(InputError):
         )
 
 
-def answer(answers: Mapping[str, Any], catalog: Catalog, settings: Settings, template_version: str) -> dict[str, Any]:
+def answer(answers: Mapping[str, Any], inputs: PlanningInputs) -> dict[str, Any]:
     """The body of the answer to a form, for a new service. Raises InputError naming the fields, and
     RefusedPlanError."""
-    request = request_of(answers, KnownNames.of(catalog, settings))
-    return body(request, plan(request, catalog, settings, template_version))
+    request = request_of(answers, inputs.known)
+    return body(request, inputs.plan(request))
 
 
 def request_of(answers: Mapping[str, Any], known: KnownNames | None) -> Request:
@@ -110,15 +109,14 @@ def body(request: Request, made: Plan, where: str = FORM) -> dict[str, Any]:
 
 def summary(made: Plan) -> str:
     """A plan in a few lines of Markdown, for the description of a pull request."""
-    replicas = made.replicas
-    pods = f"{replicas.min}" if replicas.min == replicas.max else f"{replicas.min} to {replicas.max}"
-    price = "unknown" if made.cost.monthly_min is None else f"US$ {made.cost.monthly_min:,.2f} per month"
+    known = facts(made, lambda name: f"`{name}`")
+    price = f"{known['Price a month']} a month" if made.cost.monthly_min is not None else "unknown"
     lines = [
-        f"- Model: `{made.model}` ({made.verdict}, confidence {made.confidence})",
-        f"- Accelerators per replica: {made.accelerator_count} x `{made.accelerator}`",
-        f"- Replicas: {pods}",
+        f"- Model: {known['Model']} ({made.verdict}, confidence {made.confidence})",
+        f"- Accelerators per replica: {known['Accelerators']}",
+        f"- Replicas: {known['Replicas'].value}",
         f"- Price at the fewest replicas: {price}",
-        f"- Owner: `{made.tenancy.owner}`, cost centre `{made.tenancy.cost_center}`",
+        f"- Owner: `{made.tenancy.owner}`, cost centre {known['Cost centre']}",
         "",
         *[f"- {reason}" for reason in made.reasons],
     ]
