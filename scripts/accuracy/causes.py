@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from neuroscale.catalog import Catalog
-from neuroscale.cli.explain import explain_lines
-from neuroscale.cli.fit import Question, answer
 from neuroscale.cli.options import print_json
 from neuroscale.core.printable import counted, terminal
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.explain import diagnose, load_causes, read_lines
+from neuroscale.explain.explanation import explain_lines
+from neuroscale.planning.fit_question import Question, answer
 
 LOGS = "logs"
 MOST_WRONG = 0.05

@@ -10,10 +10,10 @@ import pytest
 
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.settings import ProductionRules, check_settings
-from neuroscale.cli.fit import Question, answer
 from neuroscale.core.errors import InputError
 from neuroscale.manifests.accelerators import GKE_SLICES, doubles, find_accelerator
 from neuroscale.manifests.pod_resources import Pod
+from neuroscale.planning.fit_question import Question, answer
 from neuroscale.planning.planner import plan
 from neuroscale.request.service_request import Request
 from platform_repository import CATALOG

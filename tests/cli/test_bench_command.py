@@ -13,11 +13,11 @@ import pytest
 from bench_lab import FakeClient, model_endpoint
 from broken_model_server import BrokenServer
 from command_line import Said, commands
-from neuroscale.cli.bench_subject import Asked, service_place
-from neuroscale.cli.chosen_cluster import Service, Where
-from neuroscale.cli.fit import Question
-from neuroscale.cli.open_repository import open_repository
+from neuroscale.actions.bench_subject import Asked, service_place
+from neuroscale.actions.chosen_cluster import Service, Where
+from neuroscale.actions.open_repository import open_repository
 from neuroscale.core.tool_cache import REPOSITORY
+from neuroscale.planning.fit_question import Question
 
 KEY = "key-of-the-test-0123456789"
 

@@ -13,12 +13,12 @@ import pytest
 
 from bench_lab import FakeClient, model_endpoint
 from command_line import Said, commands
+from neuroscale.actions.bench_subject import Place, service_place
+from neuroscale.actions.chosen_cluster import Service
+from neuroscale.actions.open_repository import open_repository
 from neuroscale.bench.result import short_text
 from neuroscale.cli import bench_merged
 from neuroscale.cli.bench_merged import added_services
-from neuroscale.cli.bench_subject import Place, service_place
-from neuroscale.cli.chosen_cluster import Service
-from neuroscale.cli.open_repository import open_repository
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.core.tool_cache import REPOSITORY
 from repositories import Repository
@@ -63,7 +63,7 @@ def test_a_new_service_is_measured_once_with_the_load_of_its_form(
     def opened_place(asked: Any, repository: Callable[[], Any]) -> Iterator[Place]:
         assert asked.service == "local/tiny-moe"
         with model_endpoint(cache_tokens=8192) as (_, endpoint):
-            monkeypatch.setattr("neuroscale.cli.bench_subject._tokenizer", lambda *_: ("/models/tiny", ""))
+            monkeypatch.setattr("neuroscale.actions.bench_subject._tokenizer", lambda *_: ("/models/tiny", ""))
             found = Service("tiny-moe", "team-alpha", "local", True)
             yield service_place(asked, repository(), dataclasses.replace(endpoint, model="tiny-llama"), found)
 

@@ -13,9 +13,9 @@ import pytest
 
 from cluster_lab import run
 from local_processes import local_state
-from neuroscale.cli.chosen_cluster import Where, asked_cluster, clone_for, open_cluster
-from neuroscale.cli.retire import what_remains
-from neuroscale.cli.workflow_environment import GATEWAY_VARIABLE
+from neuroscale.actions.chosen_cluster import Where, asked_cluster, clone_for, open_cluster
+from neuroscale.actions.retirement import what_remains
+from neuroscale.actions.workflow_environment import GATEWAY_VARIABLE
 from neuroscale.cluster.command_lines import command_lines
 from neuroscale.core.files import write_private
 from neuroscale.local import control_plane, prometheus

@@ -13,7 +13,7 @@ import pytest
 
 import live_lab
 from gitops_lab import GitOps
-from neuroscale.cli.demo_steps import ENVIRONMENT, LIVE
+from neuroscale.demo.steps import ENVIRONMENT, LIVE
 from neuroscale.forge.http import Client
 from neuroscale.local.forge_accounts import ADMIN
 from neuroscale.local.forge_setup import LocalForge

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from neuroscale.cli import demo_run
-from neuroscale.cli.demo_progress import Step, StepFailedError, run_steps
-from neuroscale.cli.demo_steps import MANIFEST, PLATFORM, Demo, Result
 from neuroscale.core.errors import ExitStatus, InputError, UntrustedError
+from neuroscale.demo import run
+from neuroscale.demo.progress import Step, StepFailedError, run_steps
+from neuroscale.demo.steps import MANIFEST, PLATFORM, Demo, Result
 from repositories import Repository
 
 

@@ -13,8 +13,8 @@ from command_line import commands
 from cost_examples import prices
 from fit_models import LLAMA
 from neuroscale.catalog import Catalog
-from neuroscale.cli.fit import Question, answer
 from neuroscale.planning.fit import PINNED
+from neuroscale.planning.fit_question import Question, answer
 
 ROOT = Path(__file__).resolve().parents[2]
 

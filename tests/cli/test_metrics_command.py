@@ -22,9 +22,9 @@ from api_server import ApiServer
 from cluster_lab import run
 from command_line import Said
 from examples import examples
+from neuroscale.actions.chosen_cluster import Where
+from neuroscale.actions.retirement import last_requests
 from neuroscale.catalog.settings import Prometheus as Configured
-from neuroscale.cli.chosen_cluster import Where
-from neuroscale.cli.retire import last_requests
 from neuroscale.cluster.endpoint.metrics import parse
 from neuroscale.cluster.metrics.prometheus import by_address, duration, in_cluster, quoted, selector
 from neuroscale.cluster.metrics.service_metrics import finished_requests

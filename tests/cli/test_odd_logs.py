@@ -17,10 +17,9 @@ from accuracy.causes import read_logs
 from command_line import commands
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.loading import load_catalog
-from neuroscale.cli import next_configuration
-from neuroscale.cli.explain import explain_lines
-from neuroscale.cli.fit import Question
-from neuroscale.explain import load_causes, read_lines
+from neuroscale.explain import load_causes, next_configuration, read_lines
+from neuroscale.explain.explanation import explain_lines
+from neuroscale.planning.fit_question import Question
 from neuroscale.policies.description import refused_arguments
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.report.cause_view import cause_lines, cause_mapping

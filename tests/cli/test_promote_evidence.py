@@ -7,8 +7,9 @@ from typing import cast
 
 import pytest
 
-from neuroscale.cli import chosen_cluster, promote, smoke
-from neuroscale.cli.chosen_cluster import Where
+from neuroscale.actions import chosen_cluster
+from neuroscale.actions.chosen_cluster import Where
+from neuroscale.cli import promote, smoke
 from neuroscale.core.errors import InputError
 from neuroscale.forge import smoke_evidence
 from neuroscale.forge.request_flow import Main

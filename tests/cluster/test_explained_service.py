@@ -15,9 +15,10 @@ import yaml
 from api_server import ApiServer
 from cluster_lab import SERVICE, Lab, install_kinds, lab, run
 from command_line import Said
-from neuroscale.cli import explained_service, smoke
-from neuroscale.cli.chosen_cluster import Where
-from neuroscale.cli.open_repository import open_repository
+from neuroscale.actions import explained_service
+from neuroscale.actions.chosen_cluster import Where
+from neuroscale.actions.open_repository import open_repository
+from neuroscale.cli import smoke
 from neuroscale.cli.options import Reports
 from neuroscale.explain.slow_service import PodLoad
 from neuroscale.forge.after_merge.comments import Told, comment, evidence

@@ -9,10 +9,10 @@ import pytest
 
 from measured_models import catalog_with, measured_load, measurement, with_measurements
 from neuroscale.catalog import ModelEntry
-from neuroscale.cli.fit import Question, asked
-from neuroscale.cli.fit import fitted as fitted_question
 from neuroscale.explain.server_facts import engine_words
 from neuroscale.planning.fit import Fit, device, fit
+from neuroscale.planning.fit_question import Question, asked
+from neuroscale.planning.fit_question import fitted as fitted_question
 from neuroscale.planning.measured import (
     as_measured,
     measurements_of,

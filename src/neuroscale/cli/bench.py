@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from neuroscale.cli.options import (
+    TO_STDERR,
     ClusterStateOption,
     ContextOption,
     JsonOption,
@@ -24,11 +25,11 @@ from neuroscale.cli.options import (
 from neuroscale.core.errors import ExitStatus, InputError
 
 if TYPE_CHECKING:
+    from neuroscale.actions.bench_subject import Place
     from neuroscale.bench.cells import Cell, Limits, PlannedCell
     from neuroscale.bench.guidellm import Client, Progress
     from neuroscale.bench.largest_load import LargestLoad, Trial
     from neuroscale.bench.run import Bench, Outcome
-    from neuroscale.cli.bench_subject import Place
     from neuroscale.planning.plan import PlannedLoad
 
 _COMMAND_LINE = "the command line"
@@ -111,12 +112,12 @@ def bench(
     was broken off goes on with the same command. The key is in $NEUROSCALE_API_KEY, or in the file that
     $NEUROSCALE_API_KEY_FILE names. Exit status: 0 each cell is measured or skipped with a reason, 1 one failed or was
     not run."""
+    from neuroscale.actions.bench_subject import Asked, opened_place
+    from neuroscale.actions.chosen_cluster import Where
+    from neuroscale.actions.open_repository import open_repository
     from neuroscale.bench.cells import Limits
-    from neuroscale.cli.bench_subject import Asked, opened_place
-    from neuroscale.cli.chosen_cluster import Where
-    from neuroscale.cli.fit import Question
-    from neuroscale.cli.open_repository import open_repository
     from neuroscale.planning.fit import PINNED
+    from neuroscale.planning.fit_question import Question
 
     if bool(service) == bool(url):
         told = "names a service and an address" if service else "names neither a service nor an address"
@@ -135,7 +136,7 @@ def bench(
         "completions" if completions else "chat", hourly,
     )  # fmt: skip
     limits = Limits(requests, cell_seconds, time_limit * 60)
-    with opened_place(asked, lambda: open_repository(repository)) as place:
+    with opened_place(asked, lambda: open_repository(repository), TO_STDERR) as place:
         folder = output or _default_folder(repository, place)
         run = BenchRun(place, loads, limits, folder, as_json)
         if dry_run:

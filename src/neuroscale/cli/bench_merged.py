@@ -9,19 +9,19 @@ from typing import Annotated
 
 import typer
 
+from neuroscale.actions.bench_subject import Asked, opened_place
+from neuroscale.actions.chosen_cluster import Where
+from neuroscale.actions.open_repository import Repository, open_repository
 from neuroscale.bench.cells import Limits
 from neuroscale.bench.result import RESULT
 from neuroscale.cli.bench import BenchRun, Loads
-from neuroscale.cli.bench_subject import Asked, opened_place
-from neuroscale.cli.chosen_cluster import Where
-from neuroscale.cli.fit import Question
-from neuroscale.cli.open_repository import Repository, open_repository
-from neuroscale.cli.options import ClusterStateOption, ContextOption, KubeconfigOption, RepositoryOption
+from neuroscale.cli.options import TO_STDERR, ClusterStateOption, ContextOption, KubeconfigOption, RepositoryOption
 from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError
 from neuroscale.core.files import write_public
 from neuroscale.core.json_text import json_text
 from neuroscale.core.printable import one_line, terminal
 from neuroscale.core.validation import suggest
+from neuroscale.planning.fit_question import Question
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import MANIFESTS, PLAN_FILE, ServicePath
 
@@ -75,7 +75,7 @@ def added_services(root: Path, environment: str) -> list[str]:
 def _measure(name: str, environment: str, where: Where, folder: Path, opened: Repository) -> int:
     given = Question("", None, None, "", "", None, None)
     asked = Asked(f"{environment}/{name}", "", "", where, given, "", "chat", None)
-    with opened_place(asked, lambda: opened) as place:
+    with opened_place(asked, lambda: opened, TO_STDERR) as place:
         users = place.load.replica_users if place.load else 1
         loads = Loads((users,), None, None, largest=False, promise=None)
         return BenchRun(place, loads, _LIMITS, folder, as_json=False).measure(again=True)

@@ -10,17 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
+from neuroscale.actions.open_repository import Repository, open_repository
+from neuroscale.actions.planned_help import question_of
 from neuroscale.catalog import Catalog, ModelEntry
 from neuroscale.catalog.measurements import MeasuredLoad, Measurement, ServedWith
-from neuroscale.cli.fit import Question, asked
-from neuroscale.cli.open_repository import Repository, open_repository
 from neuroscale.cli.options import JsonOption, RepositoryOption, plain_console, print_json
-from neuroscale.cli.planned_help import question_of
-from neuroscale.cli.speed import answer
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import terminal
 from neuroscale.core.validation import suggest
 from neuroscale.planning.fit import PINNED, device
+from neuroscale.planning.fit_question import Question, asked
 from neuroscale.planning.measured import (
     MOST_HITS,
     measured_server,
@@ -34,6 +33,7 @@ from neuroscale.planning.plan import read_plan
 from neuroscale.planning.replica_memory import served_facts
 from neuroscale.planning.speed import Load, SpeedUnderLoad
 from neuroscale.planning.speed.load import MOST_USERS
+from neuroscale.planning.speed_question import answer
 from neuroscale.repo.layout import ACCELERATORS, PLAN_FILE
 from neuroscale.repo.services import find_service, services_of
 from neuroscale.repo.snapshot import FolderSnapshot

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from neuroscale.core.errors import InputError
@@ -189,14 +189,13 @@ class Promoted(Change):
         self._changes = changes
         self._evidence = evidence
         self._unfinished = unfinished
-        self.source: Version | None = None
 
     def subject(self, main: Main) -> Request:
         environments = main.inputs.settings.environments
         if self._environment not in environments:
             told = f"{self._environment!r} is not an environment of the settings"
             raise InputError.at("the command line", "--to", told, suggest(self._environment, environments))
-        self.source = source = self._named.version(main)
+        source = self._named.version(main)
         _refuse_another_service(source.request, self._changes)
         if source.request.environment == self._environment:
             told = f"{source.request.service} is in {self._environment} already"
@@ -205,9 +204,8 @@ class Promoted(Change):
         return changed(request, self._changes, main.known)
 
     def draft(self, service: Service) -> Draft:
-        assert self.source is not None, "subject is called first"
-        source, main = self.source, service.main
-        request = self.subject(main)
+        main = service.main
+        source, request = self._named.version(main), self.subject(main)
         if (there := _to_build_on(service)) is not None:
             if there.request.team != request.team:
                 told = f"belongs to {there.request.team}, and the service that is promoted to {request.team}"
@@ -236,7 +234,8 @@ class Promoted(Change):
             *self._evidence(main, path),
             *change_view.sentences(compared(source, request, made), path.environment, request.environment),
         ]
-        return planned(service, request, made=made, title=title, said=said, notes=notes, unfinished=self._unfinished)
+        draft = planned(service, request, made=made, title=title, said=said, notes=notes, unfinished=self._unfinished)
+        return replace(draft, source=source)
 
 
 def compared(source: Version, request: Request, plan: Plan) -> ServiceReport:

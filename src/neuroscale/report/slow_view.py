@@ -3,31 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from neuroscale.core.printable import terminal
-from neuroscale.explain.slow_service import PodLoad, Promise, Serving, seconds_text
-
-
-@dataclass(frozen=True)
-class Help:
-    """A change of the request that a plan was made for: `update` is the line that asks for it, `sentence` says what it
-    changes."""
-
-    bound: str
-    update: str
-    sentence: str
-
-
-@dataclass(frozen=True)
-class ServingReport:
-    """How a service serves, the changes that help by the plan, and why none does ("": there is one, or none is
-    needed)."""
-
-    serving: Serving
-    helps: tuple[Help, ...] = ()
-    no_help: str = ""
+from neuroscale.explain.slow_service import PodLoad, Promise, Serving, ServingReport, seconds_text
 
 
 def serving_lines(report: ServingReport) -> list[str]:

@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from neuroscale.cli.demo_steps import PLATFORM, Demo, Log, Result
 from neuroscale.cluster.command_lines import own_program
 from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError, UntrustedError
 from neuroscale.core.files import write_private
 from neuroscale.core.printable import one_line
+from neuroscale.demo.steps import PLATFORM, Demo, Log, Result
 from neuroscale.local.start_and_stop import down
 from neuroscale.local.state import State, read_json
 from neuroscale.repo.git import Git

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neuroscale.cli.chosen_cluster import Where, asked_cluster, local_state, services_asked, statuses_in
-from neuroscale.cli.promote import Proofs, evidence_of
-from neuroscale.cli.retire import said_of
-from neuroscale.cli.status import with_curl
+from neuroscale.actions.chosen_cluster import Where, asked_cluster, local_state, services_asked, statuses_in, with_curl
+from neuroscale.actions.progress import SILENT
+from neuroscale.actions.promotion import Proofs, evidence_of
+from neuroscale.actions.retirement import said_of
 from neuroscale.cluster.service_status import ServiceStatus
 from neuroscale.portal.services import Evidence, Figure, Measured, Said, chart
 
@@ -33,18 +33,18 @@ class Around:
     def statuses(self, inputs: PlanningInputs, environment: str, service: str) -> Sequence[ServiceStatus]:
         """The services of an environment, or one of them ("": all), as the cluster has them."""
         question = services_asked(service, environment, inputs)
-        where = asked_cluster(self.where, self.root, environment, quiet=True)
+        where = asked_cluster(self.where, self.root, environment)
         platform = local_state(where)
         return [with_curl(one, where, platform, None) for one in statuses_in(where, self.root, inputs, question)]
 
     def metrics(self, inputs: PlanningInputs, environment: str, service: str) -> Measured:
         """A service's metrics of the last minutes."""
-        from neuroscale.cli.chosen_metrics import prometheus_of
-        from neuroscale.cli.metrics import cell, span_of, state_of
+        from neuroscale.actions.chosen_metrics import prometheus_of
         from neuroscale.cluster.metrics.service_metrics import Gap, Row, read
         from neuroscale.core.errors import Problem
+        from neuroscale.report.metrics_view import cell, span_of, state_of
 
-        where = asked_cluster(self.where, self.root, environment, quiet=True)
+        where = asked_cluster(self.where, self.root, environment)
         ambiguous = Problem("the server", "", "", "Start it with --context.")
         found = self.statuses(inputs, environment, service)
         namespace = next((one.namespace for one in found if one.namespace), "")
@@ -62,7 +62,7 @@ class Around:
 
     def retiring(self, reason: str) -> Said:
         """Makes the sentences that the pull request of a removal begins with."""
-        return said_of(self.where, "", self.root, reason, local=self.local)
+        return said_of(self.where, "", self.root, reason, SILENT, local=self.local)
 
     def evidence(self, forge: Forge, reason: str, to: str) -> Evidence:
         """Makes the sentences that say why a service may be promoted."""

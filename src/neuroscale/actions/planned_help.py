@@ -8,17 +8,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
-from neuroscale.cli.fit import Question
 from neuroscale.cluster.services_in_git import Planned
 from neuroscale.core.errors import InputError
 from neuroscale.core.printable import plainly_counted
 from neuroscale.explain.server_facts import arguments_of, engine_words
-from neuroscale.explain.slow_service import Bound, Promise, Serving, Try
+from neuroscale.explain.slow_service import Bound, Help, Promise, Serving, ServingReport, Try
 from neuroscale.planning.case import asked_rate
+from neuroscale.planning.fit_question import Question
 from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.planning_inputs import PlanningInputs
-from neuroscale.report.slow_view import Help, ServingReport
 from neuroscale.request.field_changes import OVERRIDES, FieldChanges, changed
 from neuroscale.request.service_request import KnownNames
 

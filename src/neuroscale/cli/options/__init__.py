@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from neuroscale.actions.progress import Progress
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -51,6 +53,10 @@ def write_whole(path: Path, text: str) -> None:
 def say_progress(text: str) -> None:
     """One line on standard error, which says what the command does now."""
     typer.echo(f"{text} ...", err=True)
+
+
+TO_STDERR = Progress(say_progress, lambda text: typer.echo(text, err=True))
+"""Tells the person at the terminal, beside the answer."""
 
 
 RepositoryOption = Annotated[
@@ -107,6 +113,95 @@ InteractiveOption = Annotated[bool, typer.Option("--interactive", help="Ask for 
 LocalStateOption = Annotated[
     Path | None, typer.Option("--state", help="The platform's folder. Default: .state/local of the repository.")
 ]
+
+# ------------------------------------------------------------------------------------- a model on accelerators
+
+ModelOption = Annotated[
+    str, typer.Option("--model", help="A model of the catalog, a folder, a config.json, or a model of the Hub.")
+]
+AcceleratorOption = Annotated[
+    str | None, typer.Option("--accelerator", help="An accelerator of the catalog, or any name with --memory-gib.")
+]
+CountOption = Annotated[
+    int | None,
+    typer.Option(
+        "--count", help="The number of accelerators; also the tensor parallel size unless --vllm-args sets it."
+    ),
+]
+ArgumentsOption = Annotated[str, typer.Option("--vllm-args", help="The arguments of `vllm serve`, as one text.")]
+VersionOption = Annotated[
+    str, typer.Option("--vllm-version", help="The version of vLLM. Default: the one of the rendered manifests.")
+]
+MemoryOption = Annotated[
+    float | None, typer.Option("--memory-gib", help="Memory of one accelerator, in GiB (2^30 bytes).")
+]
+BandwidthOption = Annotated[
+    float | None, typer.Option("--bandwidth-gbs", help="Bandwidth of its memory, in 10^9 bytes per second.")
+]
+UsedOption = Annotated[
+    float | None,
+    typer.Option("--used-gib", help="GiB that other programs hold of each accelerator, such as a desktop."),
+]
+VariablesOption = Annotated[
+    list[str] | None, typer.Option("--env", help="A variable of the server, as NAME=VALUE. May be given again.")
+]
+
+# ------------------------------------------------------------------------------------------- costs and metrics
+
+PrometheusOption = Annotated[
+    str,
+    typer.Option(
+        "--prometheus-url",
+        help="The address of Prometheus. Default: the Service that the settings name, by a port-forward.",
+    ),
+]
+WindowOption = Annotated[
+    str,
+    typer.Option(
+        "--window",
+        help="The time window, in UTC: 24h, 7d, a day (2026-11-01), days (2026-11-01..2026-11-07), a month (2026-11), "
+        "today, yesterday, month or lastmonth.",
+    ),
+]
+AskedEnvironmentOption = Annotated[
+    str, typer.Option("--environment", help="The environment whose OpenCost is asked, by the settings.")
+]
+OpenCostOption = Annotated[
+    str,
+    typer.Option(
+        "--opencost-url",
+        help="Where OpenCost answers. Default: the one that `neuroscale local up --with cost` runs in .state/local "
+        "(`reconcile` asks it only with --dry-run), else the Service that the settings name, by a port-forward.",
+    ),
+]
+
+# ------------------------------------------------------------------------------------------ a change of a service
+
+ChangedServiceArgument = Annotated[
+    str,
+    typer.Argument(help="A service of the forge's main branch: its folder, ENVIRONMENT/SERVICE, or its name alone."),
+]
+DryRunOption = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Only show what follows: nothing is judged or pushed. Without a token, by this clone's main branch.",
+    ),
+]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why: it stands in the pull request.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="FIELD=VALUE: an answer of the form (longest_prompt_tokens=16384), or an override of the plan "
+        "(overrides.max_num_seqs=64, with --reason and --until). Again for more.",
+    ),
+]
+UnsetOption = Annotated[
+    list[str] | None,
+    typer.Option("--unset", help="A field to leave out: a typical length, or an override (overrides.max_num_seqs)."),
+]
+UntilOption = Annotated[str, typer.Option("--until", help="The last day of the overrides that --set sets: 2027-01-31.")]
 
 
 def plain_console(width: int = 0) -> Console:

@@ -10,32 +10,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from pydantic import ValidationError
 
 from neuroscale.catalog import Catalog, ModelEntry, load_catalog
 from neuroscale.catalog.loading import MEASUREMENTS, entry_of
-from neuroscale.catalog.measurements import MeasuredStart, Measurement, measurement_values, with_measurement
+from neuroscale.catalog.measurements import MeasuredStart, Measurement, with_measurement
 from neuroscale.catalog.new_entry import entry_path, measured_text
-from neuroscale.cli.catalog import write_files
-from neuroscale.cli.fit import Question, asked
-from neuroscale.cli.open_repository import opened_publisher
-from neuroscale.cli.options import print_json, say_progress
-from neuroscale.cli.request_outcome import print_proposal
-from neuroscale.core.errors import ExitStatus, InputError
+from neuroscale.core.errors import InputError
 from neuroscale.core.files import read_bounded, sha256
-from neuroscale.core.printable import plainly_counted, terminal
+from neuroscale.core.printable import plainly_counted
 from neuroscale.core.units import MIB
 from neuroscale.core.validation import suggest
 from neuroscale.core.yaml_io import decode, dotted
-from neuroscale.forge.request_flow import CatalogChange, propose
+from neuroscale.forge.catalog_changes import CatalogChange
+from neuroscale.planning.fit_question import Question, asked
 from neuroscale.planning.measured import FACTOR, faults_of, remarks_on, served_with, unkept
-from neuroscale.repo.layout import CATALOG, MODELS, find_root
-from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot, Snapshot
+from neuroscale.repo.layout import CATALOG, MODELS
+from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
 
 if TYPE_CHECKING:
-    from neuroscale.cli.service_change import Forge
-    from neuroscale.report.cause_view import Explanation
+    from neuroscale.explain.explanation import Explanation
 
 _MOST_BYTES = 16 * MIB
 _REPORT = "guidellm.json"
@@ -143,42 +137,10 @@ def of_start(explained: Explanation, catalog: Catalog) -> Measured:
     return _measured(question, catalog, values, None, where)
 
 
-def record(measured: Measured, root: Path, forge: Forge | None, *, dry_run: bool, as_json: bool) -> int:
-    """Write the model's file, or open its pull request if a forge is named; with `dry_run`, only show the measurement.
-    Raises InputError."""
-    snapshot = FolderSnapshot(root)
-    if forge is not None and not dry_run:
-        return _propose(measured, root, forge, as_json=as_json)
-    made = _make(measured, snapshot, snapshot)
-    files = {made.path: made.text}
-    if dry_run:
-        changed = [path for path, text in files.items() if snapshot.read(path) != text.encode()]
-    else:
-        changed = write_files(root, snapshot, files)
-    if as_json:
-        print_json({**_mapping(measured, made), "changed": changed, "dry_run": dry_run})
-        return ExitStatus.PASSED
-    _print(measured, made)
-    done = ("would be changed (--dry-run)" if dry_run else "written") if changed else "is up to date"
-    typer.echo(f"{made.path}: {done}")
-    return ExitStatus.PASSED
-
-
-def _propose(measured: Measured, root: Path, forge: Forge, *, as_json: bool) -> int:
-    last: list[Made] = []
-
-    def make(base: Snapshot, newest: Snapshot) -> CatalogChange:
-        made = _make(measured, base, newest)
-        last[:] = [made]
-        title = f"Record a measurement of {measured.model}"
-        return CatalogChange({made.path: made.text}, title, _sentences(made))
-
-    subject = f"measured-{measured.model.rpartition('/')[2]}"
-    with opened_publisher(root, forge.remote, forge.token_file, local=forge.local) as (git, publisher):
-        outcome = propose(git, publisher, subject, make, say_progress)
-    if not as_json:
-        _print(measured, last[0])
-    return print_proposal(outcome, _mapping(measured, last[0]), as_json=as_json)
+def proposal(measured: Measured, base: Snapshot, newest: Snapshot) -> CatalogChange[Made]:
+    """The change of the catalog for the files of main, and those of the open pull request. Raises InputError."""
+    made = _make(measured, base, newest)
+    return CatalogChange({made.path: made.text}, f"Record a measurement of {measured.model}", _sentences(made), made)
 
 
 def _make(measured: Measured, base: Snapshot, newest: Snapshot) -> Made:
@@ -286,13 +248,13 @@ def _sentences(made: Made) -> tuple[str, ...]:
     one = made.measurement
     return (
         f"Measured: {one.title}, on {one.date}, {one.source}.",
-        *_figures(one),
+        *figures(one),
         f"The digest of the raw report or log: {one.report}.",
         *(made.remarks or (f"Nothing doubts it: it is within a factor of {FACTOR:g} of the estimate.",)),
     )
 
 
-def _figures(one: Measurement) -> list[str]:
+def figures(one: Measurement) -> list[str]:
     if one.start is not None:
         parts: list[str] = []
         for words, value, unit in (
@@ -320,26 +282,3 @@ def _figures(one: Measurement) -> list[str]:
             f"{load.requests} requests."
         )
     return rows
-
-
-def _mapping(measured: Measured, made: Made) -> dict[str, Any]:
-    return {
-        "schema_version": 1,
-        "model": measured.model,
-        "path": made.path,
-        "measurement": measurement_values(made.measurement),
-        "remarks": list(made.remarks),
-    }
-
-
-def _print(measured: Measured, made: Made) -> None:
-    typer.echo(terminal(f"{measured.model}: {made.measurement.title}", 400))
-    for sentence in (*_figures(made.measurement), *made.remarks):
-        typer.echo(f"  {terminal(sentence, 400)}")
-
-
-def record_bench(path: Path, repository: Path | None, forge: Forge | None, *, dry_run: bool, as_json: bool) -> int:
-    """Record the measurement of a `bench.json`. Raises InputError."""
-    root = find_root(repository or Path.cwd())
-    measured = of_bench(path, load_catalog(FolderSnapshot(root)))
-    return record(measured, root, forge, dry_run=dry_run, as_json=as_json)

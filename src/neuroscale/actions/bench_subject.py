@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from neuroscale.actions.chosen_cluster import Service, Where, opened_service
+from neuroscale.actions.open_repository import Repository
+from neuroscale.actions.planned_help import question_of
+from neuroscale.actions.progress import Progress
 from neuroscale.bench.cells import Cell, Room
 from neuroscale.bench.guidellm import Api, Target
 from neuroscale.bench.result import Subject
 from neuroscale.bench.server import ServerFacts, ask
 from neuroscale.catalog import Catalog
-from neuroscale.cli import speed
-from neuroscale.cli.chosen_cluster import Service, Where, opened_service
-from neuroscale.cli.fit import Question
-from neuroscale.cli.open_repository import Repository
-from neuroscale.cli.planned_help import question_of
 from neuroscale.cluster.endpoint import chat, key
 from neuroscale.cluster.endpoint.access import open_endpoint
 from neuroscale.cluster.endpoint.connection import Endpoint, client
@@ -29,6 +28,8 @@ from neuroscale.core.errors import InputError
 from neuroscale.core.tool_cache import PinError
 from neuroscale.core.validation import checked_address
 from neuroscale.local.model_server import ModelServer
+from neuroscale.planning import speed_question
+from neuroscale.planning.fit_question import Question
 from neuroscale.planning.plan import Plan, PlannedLoad
 from neuroscale.planning.price import pod_price
 from neuroscale.planning.speed import Load, SpeedUnderLoad
@@ -104,7 +105,7 @@ class Place:
         found = self._answer(cell, promise)
         return found.largest_users if found is not None else None
 
-    def _answer(self, cell: Cell, promise: float | None = None) -> speed.Answer | None:
+    def _answer(self, cell: Cell, promise: float | None = None) -> speed_question.Answer | None:
         if self.question is None:
             return None
         try:
@@ -112,17 +113,17 @@ class Place:
         except InputError:  # `remarks_on` says it
             return None
 
-    def _asked(self, question: Question, cell: Cell, promise: float | None) -> speed.Answer:
+    def _asked(self, question: Question, cell: Cell, promise: float | None) -> speed_question.Answer:
         load = Load(cell.users, cell.prompt_tokens, cell.answer_tokens)
-        return speed.answer(question, load, promise, self.catalog)
+        return speed_question.answer(question, load, promise, self.catalog)
 
 
 @contextlib.contextmanager
-def opened_place(asked: Asked, repository: Callable[[], Repository]) -> Iterator[Place]:
+def opened_place(asked: Asked, repository: Callable[[], Repository], progress: Progress) -> Iterator[Place]:
     """The endpoint, for as long as the context lasts. Raises InputError, EndpointError and KubernetesError."""
     if asked.service:
         opened = repository()
-        with opened_service(asked.service, asked.environment, asked.where, opened) as place:
+        with opened_service(asked.service, asked.environment, asked.where, opened, progress) as place:
             # Without an Argo CD that says it, the environment is the one in which this clone has the service.
             service = replace(place.service, environment=place.service.environment or place.asked_in)
             with open_endpoint(place.cluster, service.namespace, service.name) as endpoint:

@@ -10,13 +10,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neuroscale.cli import demo_live, demo_steps
-from neuroscale.cli.demo_progress import Step
-from neuroscale.cli.demo_steps import ENVIRONMENT, LIVE, MANIFEST, OTHER_SERVICE, PLATFORM, SERVICE, Result
 from neuroscale.cluster.endpoint.access import pods_of
 from neuroscale.core.errors import ExitStatus, UntrustedError
 from neuroscale.core.waiting import attempts
 from neuroscale.core.yaml_io import read_mapping
+from neuroscale.demo import live, steps
+from neuroscale.demo.progress import Step
+from neuroscale.demo.steps import ENVIRONMENT, LIVE, MANIFEST, OTHER_SERVICE, PLATFORM, SERVICE, Result
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.connect import connect
 from neuroscale.forge.interface import MergeRefusedError, PullRequest
@@ -32,7 +32,7 @@ from neuroscale.repo.git import Git
 from neuroscale.report.markdown import MARKER
 
 if TYPE_CHECKING:
-    from neuroscale.cli.demo_steps import Demo
+    from neuroscale.demo.steps import Demo
 
 
 _READY_SECONDS = 180
@@ -205,9 +205,9 @@ def platform_steps(set_up: Callable[[Callable[[str], None]], None]) -> list[Step
         step("Argo CD deploys the merged service", _deployed),
         step("The cluster refuses what the gate refuses, with the same message", _refused),
         step("A change by hand does not last", _healed),
-        step("A real vLLM loads the tiny model, on this machine's CPU", demo_live.loads),
-        step("It answers (its weights are random, and so are its words)", demo_live.answers),
-        step("Smoke tests: the running service matches its request", demo_live.is_tested),
+        step("A real vLLM loads the tiny model, on this machine's CPU", live.loads),
+        step("It answers (its weights are random, and so are its words)", live.answers),
+        step("Smoke tests: the running service matches its request", live.is_tested),
         step("The forge's runner tests it too, and comments on the merged pull request", _commented),
         step("What the two teams' services cost, by OpenCost, and against their plans", _cost),
         step("Where to look", _left),
@@ -271,7 +271,7 @@ def _owner(local: LocalForge) -> Forge:
 
 def _commented(demo: Demo, local: LocalForge) -> None:
     forge = _owner(local)
-    demo_live.told_on_the_merged_one(demo, forge, _pulls(demo, forge)[0])
+    live.told_on_the_merged_one(demo, forge, _pulls(demo, forge)[0])
 
 
 def _requested(demo: Demo, local: LocalForge, service: str, answers: str) -> PullRequest:
@@ -290,10 +290,10 @@ def _requested(demo: Demo, local: LocalForge, service: str, answers: str) -> Pul
 def _edited_commit(demo: Demo) -> str:
     """A service as rendered, with an image tag that moves."""
     clone = demo.developers_clone
-    scratch = demo_steps.Demo(clone, demo.log, demo.start, demo.state)
+    scratch = steps.Demo(clone, demo.log, demo.start, demo.state)
     scratch.fresh_branch(_EDITED, "origin/main")
-    scratch.neuroscale(*("new", "--answers", demo_steps.EXAMPLE), expect=ExitStatus.PASSED)
-    demo_steps.edit(clone / demo_steps.MANIFEST, "vllm/vllm-openai:v0.32.0", "vllm/vllm-openai:latest")
+    scratch.neuroscale(*("new", "--answers", steps.EXAMPLE), expect=ExitStatus.PASSED)
+    steps.edit(clone / steps.MANIFEST, "vllm/vllm-openai:v0.32.0", "vllm/vllm-openai:latest")
     scratch.commit("Use the newest image")
     return Git(clone).commit("HEAD", "HEAD")
 
@@ -337,7 +337,7 @@ def _without_details(comment: str) -> list[str]:
 def _merged(demo: Demo, local: LocalForge) -> None:
     """Try to merge both, and make the key of the service."""
     forge = _owner(local)
-    live, edited = _pulls(demo, forge)
+    green, edited = _pulls(demo, forge)
     forge.approve(edited.number, edited.head_sha)
     try:
         forge.merge(edited.number, edited.head_sha)
@@ -345,14 +345,14 @@ def _merged(demo: Demo, local: LocalForge) -> None:
         demo.say(f"{edited.url}: {error}")
     else:
         raise UntrustedError(f"the demo expected the forge to refuse the merge of {edited.url}.")
-    demo.facts["merged"] = _merge(demo, forge, live)
+    demo.facts["merged"] = _merge(demo, forge, green)
     demo.results.append(Result("The green pull request", "merged; the red one's merge was refused"))
-    demo_live.make_key(demo, local)
+    live.make_key(demo, local)
 
 
 def _two_teams(demo: Demo, local: LocalForge) -> None:
     """Merge services of two teams on accelerators that this machine lacks."""
-    answers = {SERVICE: demo_steps.EXAMPLE, OTHER_SERVICE: str(_other_answers(demo))}
+    answers = {SERVICE: steps.EXAMPLE, OTHER_SERVICE: str(_other_answers(demo))}
     forge = _owner(local)
     for name, file in answers.items():
         # One after the other: the gate judges a pull request again when main has moved.
@@ -365,11 +365,11 @@ def _two_teams(demo: Demo, local: LocalForge) -> None:
 
 def _other_answers(demo: Demo) -> Path:
     """The dense model's answers without the override that was refused, for another team."""
-    example = (demo.root / demo_steps.DENSE_EXAMPLE).read_text(encoding="utf-8")
+    example = (demo.root / steps.DENSE_EXAMPLE).read_text(encoding="utf-8")
     answers, _, _ = example.partition("overrides:")
-    file = demo.root.parent / f"{demo_steps.OTHER_SERVICE}.yaml"
+    file = demo.root.parent / f"{steps.OTHER_SERVICE}.yaml"
     file.write_text(answers, encoding="utf-8")
-    demo_steps.edit(file, "team: team-alpha", f"team: {demo_steps.OTHER_TEAM}")
+    steps.edit(file, "team: team-alpha", f"team: {steps.OTHER_TEAM}")
     return file
 
 

@@ -12,12 +12,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from neuroscale.cli.demo_forge import platform_steps
-from neuroscale.cli.demo_progress import Step, run_steps
-from neuroscale.cli.demo_setup import set_up_beside
-from neuroscale.cli.demo_steps import DENSE_EXAMPLE, EXAMPLE, MANIFEST, Demo, Result, edit
 from neuroscale.cluster.command_lines import own_program
 from neuroscale.core.errors import ExitStatus, UntrustedError
+from neuroscale.demo.forge import platform_steps
+from neuroscale.demo.progress import Step, run_steps
+from neuroscale.demo.setup import set_up_beside
+from neuroscale.demo.steps import DENSE_EXAMPLE, EXAMPLE, MANIFEST, Demo, Result, edit
 from neuroscale.repo.layout import find_root
 
 _POLICY = "no-mutable-image-tags"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from neuroscale.cli.demo_steps import LIVE, Result
 from neuroscale.cluster.endpoint.access import pods_of
 from neuroscale.core.errors import ExitStatus, UntrustedError
 from neuroscale.core.waiting import attempts
+from neuroscale.demo.steps import LIVE, Result
 from neuroscale.forge.after_merge.comments import MARKER
 from neuroscale.local.control_plane import cluster
 
 if TYPE_CHECKING:
-    from neuroscale.cli.demo_steps import Demo
+    from neuroscale.demo.steps import Demo
     from neuroscale.forge.interface import PullRequest
     from neuroscale.forge.rest import Forge
     from neuroscale.kube.client import Object

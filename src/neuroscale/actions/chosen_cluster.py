@@ -10,11 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import typer
-
+from neuroscale.actions.progress import SILENT, Progress
+from neuroscale.actions.workflow_environment import is_read_elsewhere, local_gateway
 from neuroscale.catalog.settings import Environment, Settings
-from neuroscale.cli.workflow_environment import is_read_elsewhere, local_gateway
-from neuroscale.cluster.command_lines import Way
+from neuroscale.cluster.command_lines import Way, curl_line, own_program
 from neuroscale.cluster.service_status import ServiceStatus
 from neuroscale.cluster.service_status_reader import Question, Reader, deployed_environments
 from neuroscale.cluster.services_in_git import Clone
@@ -23,6 +22,7 @@ from neuroscale.core.validation import suggest
 from neuroscale.kube.client import Cluster
 from neuroscale.local.control_plane import control_plane, kubeconfig, kubeconfig_beside
 from neuroscale.local.gateway import NAME, REDIRECT
+from neuroscale.local.node.service import NODE
 from neuroscale.local.process import is_running
 from neuroscale.local.state import State
 from neuroscale.rendering.planning_inputs import PlanningInputs
@@ -31,7 +31,7 @@ from neuroscale.repo.layout import LOCAL_STATE, MANIFESTS, REQUEST_FILE, Service
 from neuroscale.repo.services import parts_of
 
 if TYPE_CHECKING:
-    from neuroscale.cli.open_repository import Repository
+    from neuroscale.actions.open_repository import Repository
     from neuroscale.forge.branches import Access
     from neuroscale.forge.interface import RepositoryRef
 
@@ -133,9 +133,9 @@ def local_kubeconfig(root: Path, environment: str) -> Path | None:
     return kubeconfig(found) if found is not None and here else None
 
 
-def asked_cluster(where: Where, root: Path, environment: str = "", *, quiet: bool = False) -> Where:
+def asked_cluster(where: Where, root: Path, environment: str = "", progress: Progress = SILENT) -> Where:
     """`where`, or the repository's local platform if it runs, has the environment ("": any), and neither an option nor
-    $KUBECONFIG names another cluster. A line says that it is asked, unless it is `quiet`."""
+    $KUBECONFIG names another cluster. A note says that it is asked."""
 
     def runs(folder: Path) -> bool:
         found = State.read(folder)
@@ -146,8 +146,8 @@ def asked_cluster(where: Where, root: Path, environment: str = "", *, quiet: boo
         return here and environment in ("", *found.instance.environments)
 
     chosen = or_running(where, root, runs)
-    if chosen != where and not quiet:
-        typer.echo(f"Asking the local platform in {LOCAL_STATE}; --context names another cluster.", err=True)
+    if chosen != where:
+        progress.note(f"Asking the local platform in {LOCAL_STATE}; --context names another cluster.")
     return chosen
 
 
@@ -245,9 +245,9 @@ def unfinished_in(where: Where, root: Path) -> Callable[[ServicePath], bool | No
     options name, else by the local platform while it runs the service's environment; None where neither is known."""
 
     def unfinished(path: ServicePath) -> bool | None:
-        from neuroscale.cli.open_repository import open_repository
+        from neuroscale.actions.open_repository import open_repository
 
-        chosen = asked_cluster(where, root, path.environment, quiet=True)
+        chosen = asked_cluster(where, root, path.environment)
         if chosen == Where():
             return None
         opened = open_repository(root)
@@ -265,7 +265,7 @@ def unfinished_in(where: Where, root: Path) -> Callable[[ServicePath], bool | No
 def environments_in(where: Where, root: Path, *, local: bool) -> frozenset[str] | None:
     """The environments that Argo CD deploys to the cluster that options name, else, with `local`, to the running local
     platform; None where that is not known. Raises InputError and KubernetesError for a cluster that an option names."""
-    chosen = asked_cluster(where, root, quiet=True) if local else where
+    chosen = asked_cluster(where, root) if local else where
     if chosen == Where():
         return None
     try:
@@ -275,6 +275,28 @@ def environments_in(where: Where, root: Path, *, local: bool) -> frozenset[str] 
         if where != Where():
             raise
         return None
+
+
+def with_curl(one: ServiceStatus, where: Where, state: State | None, repository: Path | None) -> ServiceStatus:
+    """Add a command that asks the service, if one of its pods answers and its URL has TLS."""
+    answering = [pod for pod in one.pods if pod.state == "ready"]
+    if not answering or not one.url:
+        return one
+    way = None
+    if state is not None:
+        if not any(pod.node == NODE for pod in answering):
+            return replace(one, notes=(*one.notes, "Its pods are simulated: no server answers at its URL."))
+        way = gateway_way(state)
+        if way is None:
+            return one
+    return replace(one, curl=curl_line(one.url, one.model, _key_command(one, where, repository), way))
+
+
+def _key_command(one: ServiceStatus, where: Where, repository: Path | None) -> list[str]:
+    """The command that writes the service's key, with the options of this command."""
+    environment = [f"--environment={one.environment}"] if one.environment else []
+    place = [f"--repository={repository.absolute()}"] if repository else []
+    return [own_program(), "key", one.name, "--print", *environment, *where.options, *place]
 
 
 def _of_readers() -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -300,12 +322,14 @@ class OpenService:
 
 
 @contextlib.contextmanager
-def opened_service(service: str, environment: str, where: Where, opened: Repository) -> Iterator[OpenService]:
+def opened_service(
+    service: str, environment: str, where: Where, opened: Repository, progress: Progress = SILENT
+) -> Iterator[OpenService]:
     """The only service of a name, for as long as the context lasts. Raises InputError for a name that none has, or more
     than one, and KubernetesError."""
     question = services_asked(service, environment, opened)
     asked_in = environment_of(question, opened.root)
-    where = asked_cluster(where, opened.root, asked_in)
+    where = asked_cluster(where, opened.root, asked_in, progress)
     clone = clone_for(where, opened.root, opened.settings.repository.default_branch)
     with contextlib.closing(clone), open_cluster(where) as cluster:
         statuses = tuple(Reader(cluster, clone, opened.settings).ask(question).services)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from neuroscale.cli.chosen_cluster import (
+from neuroscale.actions.chosen_cluster import (
     Service,
     Where,
     asked_cluster,
@@ -19,11 +19,9 @@ from neuroscale.cli.chosen_cluster import (
     opened_service,
     services_asked,
 )
-from neuroscale.cli.explain import OVERRIDDEN, explain_lines
-from neuroscale.cli.fit import Question, answer
-from neuroscale.cli.open_repository import Repository
-from neuroscale.cli.options import say_progress
-from neuroscale.cli.planned_help import planned_with, promise_of, question_of, with_help
+from neuroscale.actions.open_repository import Repository
+from neuroscale.actions.planned_help import planned_with, promise_of, question_of, with_help
+from neuroscale.actions.progress import SILENT, Progress
 from neuroscale.cluster.endpoint.access import PORT, pods_of
 from neuroscale.cluster.endpoint.pod_loads import read_loads
 from neuroscale.cluster.object_fields import condition, differences
@@ -35,14 +33,16 @@ from neuroscale.core.printable import first_of, one_line
 from neuroscale.core.validation import items, part
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.explain import LogLine
+from neuroscale.explain.explanation import OVERRIDDEN, Explanation, explain_lines
+from neuroscale.explain.next_configuration import Proposal
 from neuroscale.explain.server_facts import arguments_of, engine_words
 from neuroscale.explain.slow_service import judge_serving
 from neuroscale.kube.client import Cluster, Object
+from neuroscale.planning.fit_question import Question, answer
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import SERVICE_FILE, ServicePath
 from neuroscale.repo.services import find_service, services_of
 from neuroscale.repo.snapshot import FolderSnapshot
-from neuroscale.report.cause_view import Explanation, Proposal
 from neuroscale.request.field_changes import read_changes
 from neuroscale.vllm.images import image_version
 
@@ -53,11 +53,17 @@ _KIND = ("serving.kserve.io/v1beta1", "InferenceService")
 
 
 def explain_service(
-    service: str, environment: str, where: Where, given: Question, opened: Repository, seconds: float
+    service: str,
+    environment: str,
+    where: Where,
+    given: Question,
+    opened: Repository,
+    seconds: float,
+    progress: Progress = SILENT,
 ) -> Explanation:
     """What the logs and the state of a service's pod say, and what its servers that answer count in so many seconds
     (0: they are not read). Raises InputError for a name that no service has, and KubernetesError."""
-    with opened_service(service, environment, where, opened) as chosen:
+    with opened_service(service, environment, where, opened, progress) as chosen:
         cluster, found = chosen.cluster, chosen.service
         pods = pods_of(cluster, found.namespace, found.name)
         events = cluster.list("v1", "Event", found.namespace) if pods else ()
@@ -81,7 +87,10 @@ def explain_service(
             explained = replace(explained, diagnosis=replace(explained.diagnosis, sentence=told))
         if planned is not None and (explained.diagnosis.verdict != "healthy" or explained.unready):
             explained = _restored(explained, asked, live, planned, opened)
-        return _with_serving(explained, cluster, found, pod, planned, opened, seconds) if seconds else explained
+        if not seconds:
+            return explained
+        progress.step(f"Reading its counters for {seconds:g} s")
+        return _with_serving(explained, cluster, found, pod, planned, opened, seconds)
 
 
 def explain_log_of(
@@ -91,7 +100,7 @@ def explain_log_of(
     name that no service of it has, and for one without a plan that can be read."""
     question = services_asked(service, environment, opened)
     named = f"{question.environment}/{question.name}" if question.environment else question.name
-    where = asked_cluster(where, opened.root, environment_of(question, opened.root), quiet=True)
+    where = asked_cluster(where, opened.root, environment_of(question, opened.root))
     files = FolderSnapshot(opened.root)
     with contextlib.closing(clone_for(where, opened.root, opened.settings.repository.default_branch)) as clone:
         path = find_service(named, {*services_of(files), *clone.services}, opened.root)
@@ -136,7 +145,6 @@ def _with_serving(
     seconds: float,
 ) -> Explanation:
     """The explanation with what the servers that answer count; as it is if none answers."""
-    say_progress(f"Reading its counters for {seconds:g} s")
     loads, unread = read_loads(cluster, service.namespace, service.name, seconds)
     if not loads and not unread:
         return explained

@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from neuroscale.cli.open_repository import read_file
+from neuroscale.actions.open_repository import read_file
 from neuroscale.core.errors import InputError
 from neuroscale.core.printable import terminal
 from neuroscale.core.validation import shorten, suggest

@@ -1,4 +1,4 @@
-"""Opens the OpenCost and the Prometheus that a command's options choose, and declares these options."""
+"""Opens the OpenCost and the Prometheus that a caller chooses."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from neuroscale.actions.chosen_cluster import Where, configured, local_state, open_cluster, or_running
+from neuroscale.actions.open_repository import Repository
 from neuroscale.catalog.settings import Settings
-from neuroscale.cli.chosen_cluster import Where, configured, local_state, open_cluster, or_running
-from neuroscale.cli.open_repository import Repository
 from neuroscale.cluster.metrics import prometheus
 from neuroscale.cluster.metrics.prometheus import Prometheus
 from neuroscale.core.errors import InputError, Problem
@@ -25,14 +22,6 @@ from neuroscale.metering.opencost import OpenCost
 from neuroscale.metering.plan_history import PlanHistory, plan_history
 from neuroscale.metering.services import Facts, service_facts
 from neuroscale.metering.window import Window
-
-PrometheusOption = Annotated[
-    str,
-    typer.Option(
-        "--prometheus-url",
-        help="The address of Prometheus. Default: the Service that the settings name, by a port-forward.",
-    ),
-]
 
 
 @contextlib.contextmanager
@@ -68,26 +57,6 @@ def prometheus_of(
 
 
 COMMAND_LINE = "the command line"
-
-WindowOption = Annotated[
-    str,
-    typer.Option(
-        "--window",
-        help="The time window, in UTC: 24h, 7d, a day (2026-11-01), days (2026-11-01..2026-11-07), a month (2026-11), "
-        "today, yesterday, month or lastmonth.",
-    ),
-]
-AskedEnvironmentOption = Annotated[
-    str, typer.Option("--environment", help="The environment whose OpenCost is asked, by the settings.")
-]
-OpenCostOption = Annotated[
-    str,
-    typer.Option(
-        "--opencost-url",
-        help="Where OpenCost answers. Default: the one that `neuroscale local up --with cost` runs in .state/local "
-        "(`reconcile` asks it only with --dry-run), else the Service that the settings name, by a port-forward.",
-    ),
-]
 
 
 def or_local(where: Where, url: str, environment: str, repository: Path) -> Where:

@@ -1,4 +1,4 @@
-"""Opens the platform repository that a command works in, its forge, and files of the command line."""
+"""Opens the platform repository that a caller works in, its forge, and files that the caller names."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
+from neuroscale.actions.progress import SILENT, Progress
 from neuroscale.core.errors import InputError
 from neuroscale.core.files import read_bounded
 from neuroscale.core.units import MIB
@@ -85,14 +84,19 @@ def forge_address(root: Path, remote: str, local: Path | None) -> tuple[str, str
 
 @contextlib.contextmanager
 def opened_publisher(
-    root: Path, remote: str, token_file: Path | None, *, local: bool = False, only_looks: bool = False
+    root: Path,
+    remote: str,
+    token_file: Path | None,
+    progress: Progress,
+    *,
+    local: bool = False,
+    only_looks: bool = False,
 ) -> Iterator[tuple[Git, Publisher]]:
     """The clone at `root`, and what opens pull requests on the forge of its `remote`, or on the local platform's.
     `only_looks`: nothing is opened, so that the clone is enough where no token is named.
 
     Raises InputError if `local` stands beside a remote or a token file, and the errors of the forge.
     """
-    from neuroscale.cli.options import say_progress
     from neuroscale.forge.branches import Access, Branches
     from neuroscale.forge.connect import connect
     from neuroscale.forge.service_pull_request import Publisher, publisher_to_look
@@ -106,7 +110,7 @@ def opened_publisher(
         def connected() -> Publisher:
             address, token = local_forge(root) if local else ("", find_token(token_file))
             address = address or remote_address(git, remote)
-            say_progress(f"Looking at {'the local forge' if local else remote}")
+            progress.step(f"Looking at {'the local forge' if local else remote}")
             return Publisher(connect(address, token), Branches(git, Access(address, token)))
 
         yield git, publisher_to_look(root, connected) if only_looks else connected()
@@ -122,8 +126,8 @@ class Repository(PlanningInputs):
 
     root: Path
 
-    def read_request(self, path: Path) -> Request:
-        """The request in a file. Prints a note for each override that the gate refuses.
+    def read_request(self, path: Path, progress: Progress = SILENT) -> Request:
+        """The request in a file. A note tells of each override that the gate refuses.
 
         Raises InputError if it cannot be read, or has names that the platform does not know.
         """
@@ -132,9 +136,8 @@ class Repository(PlanningInputs):
         for override in request.overrides:
             fault = fault_of(override.reason, override.expires, today, self.settings.exceptions.longest_days)
             if fault is not None:
-                typer.echo(
-                    f"{path}: the override of {override.field} {fault.message}. The gate refuses it. {fault.fix}",
-                    err=True,
+                progress.note(
+                    f"{path}: the override of {override.field} {fault.message}. The gate refuses it. {fault.fix}"
                 )
         return request
 

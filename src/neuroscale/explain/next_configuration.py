@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from neuroscale.catalog import Catalog
-from neuroscale.cli.fit import Question, answer
 from neuroscale.core.errors import InputError
 from neuroscale.core.printable import one_line
 from neuroscale.explain import Change, Diagnosis, ServerFacts
 from neuroscale.explain.server_facts import arguments_of, figure, words_of
 from neuroscale.planning.fit import Fit
 from neuroscale.planning.fit.device import CONTEXT_GIB
-from neuroscale.report.cause_view import Proposal
+from neuroscale.planning.fit_question import Question, answer
 from neuroscale.request.service_request import OVERRIDE_FIELDS
 from neuroscale.vllm.arguments import parse_arguments
 
@@ -28,6 +27,19 @@ _WORDS_OF_CARDS = frozenset(
 _SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 _MOST_RANKS = 64  # of a next configuration
 _OTHERS_MATTER = 0.7  # GiB: less may be the driver's own
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The next configuration, and the fit that shows that it starts. `arguments` of `vllm serve` as a whole; `changed`
+    and `removed`: words of them; `overrides`: what `update --set` takes."""
+
+    arguments: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+    overrides: tuple[str, ...]
+    sentence: str
+    fit: Fit
 
 
 @dataclass(frozen=True)
