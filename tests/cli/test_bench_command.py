@@ -25,7 +25,7 @@ KEY = "key-of-the-test-0123456789"
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     found = FakeClient()
-    monkeypatch.setattr("neuroscale.bench.guidellm.Guidellm", lambda: found)
+    monkeypatch.setattr("neuroscale.actions.bench_run.Guidellm", lambda: found)
     monkeypatch.setenv("NEUROSCALE_API_KEY", KEY)
     return found
 

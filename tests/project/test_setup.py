@@ -34,7 +34,7 @@ from bootstrap.running import SetupError, run
 from bootstrap.steps import PURPOSES, Step, Steps
 from neuroscale.core import tool_cache
 from neuroscale.core.units import GIB
-from neuroscale.demo import setup
+from neuroscale.demo import setup as demo_setup
 from repositories import Repository
 from waiting import wait_for
 

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +21,7 @@ from neuroscale.bench.guidellm import Api, Target
 from neuroscale.bench.result import Subject
 from neuroscale.bench.server import ServerFacts, ask
 from neuroscale.catalog import Catalog
+from neuroscale.catalog.model_lookup import load_model
 from neuroscale.cluster.endpoint import chat, key
 from neuroscale.cluster.endpoint.access import open_endpoint
 from neuroscale.cluster.endpoint.connection import Endpoint, client
@@ -150,6 +152,7 @@ def service_place(
 ) -> Place:
     """A service's open endpoint with its plan in `files` (None: in the work tree). Raises InputError and
     EndpointError."""
+    asked = replace(asked, given=replace(asked.given, look_up=partial(load_model, catalog=opened.catalog)))
     facts, remarks = ask(endpoint), []
     path = ServicePath(service.environment, service.name)
     planned = planned_service(path, files or FolderSnapshot(opened.root), opened)
@@ -169,7 +172,7 @@ def service_place(
 
 def _of_address(asked: Asked, catalog: Catalog, endpoint: Endpoint) -> Place:
     facts = ask(endpoint)
-    question, remarks = asked.given, []
+    question, remarks = replace(asked.given, look_up=partial(load_model, catalog=catalog)), []
     if not question.model and facts.model in catalog.models:
         question = replace(question, model=facts.model)
     known: Question | None = replace(question, vllm_version=facts.version or question.vllm_version)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from neuroscale.actions.open_repository import Repository
 from neuroscale.actions.planned_help import question_of
 from neuroscale.catalog import Catalog, ModelEntry
 from neuroscale.catalog.measurements import MeasuredLoad, Measurement, ServedWith
+from neuroscale.catalog.model_lookup import load_model
 from neuroscale.core.errors import InputError
 from neuroscale.core.validation import suggest
 from neuroscale.planning.fit import PINNED, device
@@ -244,6 +246,7 @@ def _of_service(named: str, opened: Repository) -> Subject:
 
 
 def _of_question(title: str, question: Question, catalog: Catalog) -> Subject:
+    question = replace(question, look_up=partial(load_model, catalog=catalog))
     said = asked(question, catalog)
     entry = catalog.models.get(question.model)
     alike = measurements_of(entry, said.where, said.arguments, question.vllm_version)

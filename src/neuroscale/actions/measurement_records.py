@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from pydantic import ValidationError
 from neuroscale.catalog import Catalog, ModelEntry, load_catalog
 from neuroscale.catalog.loading import MEASUREMENTS, entry_of
 from neuroscale.catalog.measurements import MeasuredStart, Measurement, with_measurement
+from neuroscale.catalog.model_lookup import load_model
 from neuroscale.catalog.new_entry import entry_path, measured_text
 from neuroscale.core.errors import InputError
 from neuroscale.core.files import read_bounded, sha256
@@ -181,7 +183,7 @@ def _measured(question: Question, catalog: Catalog, values: Mapping[str, Any], r
     if entry is None:
         fix = f"{suggest(question.model, catalog.models, MODELS)} Or add it: neuroscale catalog add {question.model}"
         raise InputError.at(where, "model", f"{question.model!r} is not a model of the catalog", fix)
-    said = asked(question, catalog)
+    said = asked(replace(question, look_up=partial(load_model, catalog=catalog)), catalog)
     if said.problems:
         told = f"is no command of that version: {said.problems[0]}".rstrip(".")
         raise InputError.at(where, "vllm_args", told, "Measure again.")

@@ -11,8 +11,9 @@ from decimal import Decimal
 from neuroscale.cluster.services_in_git import Planned
 from neuroscale.core.errors import InputError
 from neuroscale.core.printable import plainly_counted
+from neuroscale.explain.explanation import Help, ServingReport
 from neuroscale.explain.server_facts import arguments_of, engine_words
-from neuroscale.explain.slow_service import Bound, Help, Promise, Serving, ServingReport, Try
+from neuroscale.explain.slow_service import Bound, Promise, Serving, Try
 from neuroscale.planning.case import asked_rate
 from neuroscale.planning.fit_question import Question
 from neuroscale.planning.plan import Plan

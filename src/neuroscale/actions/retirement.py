@@ -16,7 +16,7 @@ from neuroscale.core.errors import NeuroscaleError, Problem
 from neuroscale.core.printable import terminal
 from neuroscale.forge.request_flow import Main, Version
 from neuroscale.planning.plan import Plan
-from neuroscale.rendering.api_key_names import secret_name
+from neuroscale.rendering.object_names import secret_name
 from neuroscale.repo.layout import ServicePath
 from neuroscale.report import phrases
 

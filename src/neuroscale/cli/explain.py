@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from neuroscale.actions.chosen_cluster import Where
+from neuroscale.catalog.model_lookup import load_model
 from neuroscale.cli.options import (
     TO_STDERR,
     ClusterStateOption,
@@ -85,7 +87,8 @@ def explain(
         fix = "Write explain SERVICE, or explain --log FILE (--log - for standard input), or both."
         raise InputError.at("the command line", "SERVICE", "names neither a service nor a log", fix)
     opened = open_repository(repository)
-    given = Question(model, accelerator or None, count, vllm_args, vllm_version, memory_gib, None)
+    look_up = partial(load_model, catalog=opened.catalog)
+    given = Question(model, accelerator or None, count, vllm_args, vllm_version, memory_gib, None, look_up=look_up)
     if log is not None and not service:
         explained = explain_lines(_read(log), given, opened.catalog, policies=FolderSnapshot(opened.root))
     else:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
+from neuroscale.catalog.model_lookup import load_model
 from neuroscale.cli.options import (
     AcceleratorOption,
     ArgumentsOption,
@@ -49,6 +51,7 @@ def show_fit(
     not."""
     from neuroscale.actions.open_repository import open_repository
 
+    catalog = open_repository(repository).catalog
     question = Question(
         model,
         accelerator,
@@ -59,9 +62,10 @@ def show_fit(
         bandwidth_gbs,
         used_gib,
         tuple(environment or ()),
+        look_up=partial(load_model, catalog=catalog),
     )
 
-    result = answer(question, open_repository(repository).catalog)
+    result = answer(question, catalog)
     if length is not None and length > result.max_model_len:
         raise InputError.at(
             "the command line",

@@ -22,7 +22,7 @@ from neuroscale.cluster.endpoint.key_rotation import rotate
 from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import terminal
 from neuroscale.kube.client import Cluster
-from neuroscale.rendering.api_key_names import secret_name
+from neuroscale.rendering.object_names import secret_name
 
 
 def manage_key(

@@ -17,7 +17,7 @@ from neuroscale.cluster.endpoint import key
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import terminal
 from neuroscale.kube.client import Cluster
-from neuroscale.rendering.api_key_names import secret_name
+from neuroscale.rendering.object_names import secret_name
 from neuroscale.smoke.expected_services import Service, Target, load_target
 
 _BETWEEN = 1.0

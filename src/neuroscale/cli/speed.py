@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from neuroscale.catalog.model_lookup import load_model
 from neuroscale.cli.options import (
     AcceleratorOption,
     ArgumentsOption,
@@ -116,9 +118,20 @@ def show_speed(
             raise InputError.at("the command line", option, f"{value:g} is not a number above 0", "Write one above 0.")
     if requests_per_second is not None:
         users = MOST_USERS
-    question = Question(model, accelerator, count, vllm_args, vllm_version, memory_gib, bandwidth_gbs, tflops=tflops)
+    catalog = open_repository(repository).catalog
+    question = Question(
+        model,
+        accelerator,
+        count,
+        vllm_args,
+        vllm_version,
+        memory_gib,
+        bandwidth_gbs,
+        tflops=tflops,
+        look_up=partial(load_model, catalog=catalog),
+    )
     load = Load(users, prompt_tokens, answer_tokens, requests_per_second)
-    result = answer(question, load, p95_ttft, open_repository(repository).catalog)
+    result = answer(question, load, p95_ttft, catalog)
     if picture is not None:
         from neuroscale.report.speed_view import write_speed_picture
 

@@ -16,7 +16,7 @@ from neuroscale.explain.diagnosis import Diagnosis, diagnose
 from neuroscale.explain.log_text import LogLine
 from neuroscale.explain.next_configuration import Proposal, known, next_configuration
 from neuroscale.explain.server_facts import ServerFacts, facts_of_log
-from neuroscale.explain.slow_service import ServingReport
+from neuroscale.explain.slow_service import Serving
 from neuroscale.planning.fit import PINNED, Fit
 from neuroscale.planning.fit_question import Question, answer
 from neuroscale.policies.description import refused_arguments
@@ -24,6 +24,26 @@ from neuroscale.repo.snapshot import Snapshot
 
 OVERRIDDEN = timedelta(days=30)
 """How long the overrides hold that it proposes: until the request itself is changed."""
+
+
+@dataclass(frozen=True)
+class Help:
+    """A change of the request that a plan was made for: `update` is the line that asks for it, `sentence` says what it
+    changes."""
+
+    bound: str
+    update: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class ServingReport:
+    """How a service serves, the changes that help by the plan, and why none does ("": there is one, or none is
+    needed)."""
+
+    serving: Serving
+    helps: tuple[Help, ...] = ()
+    no_help: str = ""
 
 
 @dataclass(frozen=True)

@@ -380,23 +380,3 @@ def seconds_text(value: float | None) -> str:
     if value is None:
         return "an unknown time"
     return f"{value * 1000:.3g} ms" if value < 0.9995 else f"{value:.3g} s"
-
-
-@dataclass(frozen=True)
-class Help:
-    """A change of the request that a plan was made for: `update` is the line that asks for it, `sentence` says what it
-    changes."""
-
-    bound: str
-    update: str
-    sentence: str
-
-
-@dataclass(frozen=True)
-class ServingReport:
-    """How a service serves, the changes that help by the plan, and why none does ("": there is one, or none is
-    needed)."""
-
-    serving: Serving
-    helps: tuple[Help, ...] = ()
-    no_help: str = ""

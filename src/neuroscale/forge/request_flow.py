@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -128,7 +128,7 @@ class Outcome:
     unwanted: PullRequest | None = None  # one that is open although the base holds everything
     is_removal: bool = False
     notes: tuple[str, ...] = ()  # sentences
-    draft: Draft | None = None  # of a service
+    draft: Draft | None = field(default=None, compare=False)  # of a service
 
 
 class Desk:

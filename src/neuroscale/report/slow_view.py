@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from neuroscale.core.printable import terminal
-from neuroscale.explain.slow_service import PodLoad, Promise, Serving, ServingReport, seconds_text
+from neuroscale.explain.explanation import ServingReport
+from neuroscale.explain.slow_service import PodLoad, Promise, Serving, seconds_text
 
 
 def serving_lines(report: ServingReport) -> list[str]:

@@ -7,11 +7,11 @@ from typing import cast
 
 import pytest
 
-from neuroscale.actions import chosen_cluster
+from neuroscale.actions import promotion
 from neuroscale.actions.chosen_cluster import Where
-from neuroscale.cli import promote, smoke
+from neuroscale.actions.smoke_evidence import Tested
+from neuroscale.actions.smoke_now import Question
 from neuroscale.core.errors import InputError
-from neuroscale.forge import smoke_evidence
 from neuroscale.forge.request_flow import Main
 from neuroscale.forge.rest import Forge
 from neuroscale.forge.service_pull_request import Base
@@ -32,20 +32,22 @@ from neuroscale.smoke.results import Outcome, Report, Result, Version
 def test_in_a_named_cluster_its_smoke_tests_run_at_mains_commit_and_all_must_pass(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, outcomes: list[Outcome], version: Version, passed: bool
 ) -> None:
-    asked: list[tuple[smoke.Question, Where]] = []
+    asked: list[tuple[Question, Where]] = []
 
-    def report(question: smoke.Question, where: Where, repository: Path | None) -> Report:
+    def report(question: Question, where: Where, repository: Path | None) -> Report:
         asked.append((question, where))
         checks = tuple(
             Result("chat", "answers", "It answers", one, 1.0, "no answer", version=version) for one in outcomes
         )
         return Report("dev", "a" * 40, "2026-11-28T12:00:00Z", 9.0, checks)
 
-    monkeypatch.setattr(smoke, "smoke_report", report)
+    monkeypatch.setattr(promotion, "smoke_report", report)
     main = Main(None, Base("main", "a" * 40), None)  # type: ignore[arg-type]
     where = Where(context="dev")
-    tested = promote.tested_in(promote.Proofs(cast("Forge", None), where, tmp_path), main, ServicePath("dev", "chat"))
-    assert asked == [(smoke.Question("dev", "chat", revision="a" * 40), where)]
+    tested = promotion.tested_in(
+        promotion.Proofs(cast("Forge", None), where, tmp_path), main, ServicePath("dev", "chat")
+    )
+    assert asked == [(Question("dev", "chat", revision="a" * 40), where)]
     assert tested.passed is passed
     assert tested.sentence.startswith("dev/chat, tested now in its cluster: The smoke tests ")
     assert ("It answers: no answer" in tested.sentence) is (len(outcomes) > 1)
@@ -68,15 +70,15 @@ def test_an_environment_that_nothing_deploys_is_named_and_refused_where_no_other
     refused: bool,
     said: bool,
 ) -> None:
-    monkeypatch.setattr(promote, "tested_in", lambda *_: smoke_evidence.Tested(True, "It works."))
-    monkeypatch.setattr(chosen_cluster, "environments_in", lambda *_, **__: deployed)
+    monkeypatch.setattr(promotion, "tested_in", lambda *_: Tested(True, "It works."))
+    monkeypatch.setattr(promotion, "environments_in", lambda *_, **__: deployed)
     main = Main(None, Base("main", "a" * 40), None)  # type: ignore[arg-type]
-    proofs = promote.Proofs(cast("Forge", None), Where(), tmp_path, local=local)
+    proofs = promotion.Proofs(cast("Forge", None), Where(), tmp_path, local=local)
     path = ServicePath("dev", "chat")
     if refused:
         with pytest.raises(InputError, match="nothing deploys prod to the local platform") as error:
-            promote.evidence_of(proofs, "", "prod")(main, path)
+            promotion.evidence_of(proofs, "", "prod")(main, path)
         assert "local up --environment dev --environment local --environment prod" in str(error.value)
     reason = "The fair." if refused else ""
-    sentences = promote.evidence_of(proofs, reason, "prod")(main, path)
+    sentences = promotion.evidence_of(proofs, reason, "prod")(main, path)
     assert any("othing deploys prod" in one for one in sentences) is said

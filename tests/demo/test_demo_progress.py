@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from neuroscale.core.errors import ExitStatus, InputError, UntrustedError
-from neuroscale.demo import run
+from neuroscale.demo import run as demo_run
 from neuroscale.demo.progress import Step, StepFailedError, run_steps
 from neuroscale.demo.steps import MANIFEST, PLATFORM, Demo, Result
 from repositories import Repository

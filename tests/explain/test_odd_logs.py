@@ -83,7 +83,7 @@ def test_a_name_that_only_a_log_gives_is_neither_looked_up_nor_read(name: str, m
         raise AssertionError("it was looked up")
 
     monkeypatch.setattr(next_configuration, "answer", asked)
-    monkeypatch.setattr("neuroscale.cli.explain.answer", asked)
+    monkeypatch.setattr("neuroscale.explain.explanation.answer", asked)
     monkeypatch.setattr(Path, "exists", asked)
     draft = f"""{MODEL} --speculative-config='{{"method": "eagle", "model": {json.dumps(name)}}}'"""
     for command, option in ((f"'{name}' --max-model-len=8192", "--model"), (draft, "--vllm-args")):

@@ -14,6 +14,7 @@ import pytest
 from cluster_lab import run
 from local_processes import local_state
 from neuroscale.actions.chosen_cluster import Where, asked_cluster, clone_for, open_cluster
+from neuroscale.actions.progress import Progress
 from neuroscale.actions.retirement import what_remains
 from neuroscale.actions.workflow_environment import GATEWAY_VARIABLE
 from neuroscale.cluster.command_lines import command_lines
@@ -42,25 +43,26 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[State]
             yield state
 
 
-def test_a_platform_that_runs_is_asked_without_an_option_and_a_line_says_so(
-    platform: State, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_platform_that_runs_is_asked_without_an_option_and_a_line_says_so(platform: State, tmp_path: Path) -> None:
     here = Where(state=tmp_path / ".state/local")
+    notes: list[str] = []
     for environment in ("", "dev", "local"):
-        assert asked_cluster(Where(), tmp_path, environment) == here
-    assert capsys.readouterr().err.count("Asking the local platform in .state/local") == 3
+        assert asked_cluster(Where(), tmp_path, environment, Progress(note=notes.append)) == here
+    assert notes == ["Asking the local platform in .state/local; --context names another cluster."] * 3
     assert here.options == [f"--state={tmp_path}/.state/local"]
 
 
 def test_a_cluster_that_is_named_in_any_way_is_asked(
-    platform: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    platform: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    notes: list[str] = []
+    progress = Progress(note=notes.append)
     for named in (Where(context="prod"), Where(kubeconfig=tmp_path / "config"), Where(state=tmp_path)):
-        assert asked_cluster(named, tmp_path) == named
+        assert asked_cluster(named, tmp_path, progress=progress) == named
     assert asked_cluster(Where(), tmp_path, "prod") == Where(), "the platform does not have this environment"
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "another"))
-    assert asked_cluster(Where(), tmp_path) == Where()
-    assert capsys.readouterr().err == ""
+    assert asked_cluster(Where(), tmp_path, progress=progress) == Where()
+    assert notes == []
     linked = State.read(tmp_path / ".state/local")
     assert linked is not None
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(linked)))
