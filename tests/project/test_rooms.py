@@ -46,7 +46,7 @@ def copy(tmp_path: Path) -> Path:
         ("cli/plan.py", "from neuroscale.cli import fit\n", "neuroscale.cli.plan -> neuroscale.cli.fit"),
         ("actions/progress.py", "import typer\n", "neuroscale.actions.progress -> typer"),
         (
-            "gate/fit/figures.py",
+            "gate/fit/volumes.py",
             "import neuroscale.gate.checks.production\n",
             "No cycles are allowed in neuroscale.gate",
         ),
