@@ -28,7 +28,7 @@ from neuroscale.cluster.object_fields import condition, differences
 from neuroscale.cluster.pod_state import look, server_container
 from neuroscale.cluster.server_logs import server_lines
 from neuroscale.cluster.services_in_git import Planned, planned_service
-from neuroscale.core.errors import InputError, NeuroscaleError
+from neuroscale.core.errors import ASKED, InputError, NeuroscaleError
 from neuroscale.core.printable import first_of, one_line
 from neuroscale.core.validation import items, part
 from neuroscale.core.yaml_io import read_mapping
@@ -72,7 +72,7 @@ def explain_service(
         name, lines = server_lines(cluster, found.namespace, pods, events)
         if not name:
             told = f"{found.name!r} has no pod in the namespace {found.namespace}"
-            raise InputError.at("the command line", "SERVICE", told, f"See why: neuroscale status {found.name}")
+            raise InputError.at(ASKED, "service", told, f"See why: neuroscale status {found.name}")
         pod = next(one for one in pods if part(one, "metadata").get("name") == name)
         live = cluster.get(*_KIND, found.name, found.namespace) or {}
         path = ServicePath(found.environment, found.name)

@@ -28,7 +28,7 @@ def values_of(words: Sequence[str], version: str = "", *, names_model: bool = Fa
 
 
 def values_of_container(container: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a container's server; empty if its command cannot be read. Where nothing shows that it runs vLLM,
+    """The arguments of a container's server; empty if its command cannot be read. Where nothing shows that it is vLLM,
     its `args` are read alike."""
     command = serve_command(container)
     if command is None:
