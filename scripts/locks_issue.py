@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from neuroscale.cli.workflow_environment import repository_url
+from neuroscale.actions.workflow_environment import repository_url
 from neuroscale.core.errors import InputError, NeuroscaleError
 from neuroscale.core.files import read_bounded
 from neuroscale.core.printable import counted

@@ -16,8 +16,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from neuroscale.actions.chosen_cluster import Where, local_state, open_cluster
 from neuroscale.cli import app
-from neuroscale.cli.chosen_cluster import Where, local_state, open_cluster
 from neuroscale.cli.options import JsonOption, LocalStateOption, RepositoryOption, print_json
 from neuroscale.core import schemas
 from neuroscale.core.errors import ExitStatus, InputError, Problem

@@ -13,12 +13,11 @@ import pytest
 
 from bench_lab import FakeClient, model_endpoint
 from command_line import Said, commands
+from neuroscale.actions.bench_run import added_services
+from neuroscale.actions.bench_subject import Place, service_place
+from neuroscale.actions.chosen_cluster import Service
+from neuroscale.actions.open_repository import open_repository
 from neuroscale.bench.result import short_text
-from neuroscale.cli import bench_merged
-from neuroscale.cli.bench_merged import added_services
-from neuroscale.cli.bench_subject import Place, service_place
-from neuroscale.cli.chosen_cluster import Service
-from neuroscale.cli.open_repository import open_repository
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.core.tool_cache import REPOSITORY
 from repositories import Repository
@@ -48,8 +47,8 @@ def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     environments = {**opened.settings.environments, "local": short}
     settings = opened.settings.model_copy(update={"environments": environments})
     changed = type(opened)(opened.catalog, settings, opened.template, opened.root)
-    monkeypatch.setattr(bench_merged, "open_repository", lambda _: changed)
-    monkeypatch.setattr(bench_merged, "added_services", lambda *_: ["tiny-moe"])
+    monkeypatch.setattr("neuroscale.actions.open_repository.open_repository", lambda _: changed)
+    monkeypatch.setattr("neuroscale.actions.bench_run.added_services", lambda *_: ["tiny-moe"])
     return commands(capsys, monkeypatch, "bench-merged", "--environment", "local", "--output", tmp_path)
 
 
@@ -57,17 +56,17 @@ def test_a_new_service_is_measured_once_with_the_load_of_its_form(
     bench: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = FakeClient()
-    monkeypatch.setattr("neuroscale.bench.guidellm.Guidellm", lambda: client)
+    monkeypatch.setattr("neuroscale.actions.bench_run.Guidellm", lambda: client)
 
     @contextlib.contextmanager
-    def opened_place(asked: Any, repository: Callable[[], Any]) -> Iterator[Place]:
+    def opened_place(asked: Any, repository: Callable[[], Any], _: object) -> Iterator[Place]:
         assert asked.service == "local/tiny-moe"
         with model_endpoint(cache_tokens=8192) as (_, endpoint):
-            monkeypatch.setattr("neuroscale.cli.bench_subject._tokenizer", lambda *_: ("/models/tiny", ""))
+            monkeypatch.setattr("neuroscale.actions.bench_subject._tokenizer", lambda *_: ("/models/tiny", ""))
             found = Service("tiny-moe", "team-alpha", "local", True)
             yield service_place(asked, repository(), dataclasses.replace(endpoint, model="tiny-llama"), found)
 
-    monkeypatch.setattr(bench_merged, "opened_place", opened_place)
+    monkeypatch.setattr("neuroscale.actions.bench_subject.opened_place", opened_place)
     assert bench().status == 0
     assert client.ran == ["u4-p1024-a256"]
     result = json.loads((tmp_path / "tiny-moe" / "bench.json").read_text(encoding="utf-8"))
@@ -84,7 +83,7 @@ def test_a_service_that_cannot_be_measured_leaves_the_reason_and_no_figure(
     def refuse(*_: Any) -> Any:
         raise EndpointError("tiny-moe has no pod that is ready: it has no pods.")
 
-    monkeypatch.setattr(bench_merged, "opened_place", refuse)
+    monkeypatch.setattr("neuroscale.actions.bench_subject.opened_place", refuse)
     assert bench().status == 1
     result = json.loads((tmp_path / "tiny-moe" / "bench.json").read_text(encoding="utf-8"))
     told = "A short benchmark measured nothing: failed. tiny-moe has no pod that is ready: it has no pods."

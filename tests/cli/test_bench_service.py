@@ -52,7 +52,7 @@ def test_a_service_of_a_cluster_is_measured_through_its_pod(
     lab: Pods, neuroscale: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     client = FakeClient()
-    monkeypatch.setattr("neuroscale.bench.guidellm.Guidellm", lambda: client)
+    monkeypatch.setattr("neuroscale.actions.bench_run.Guidellm", lambda: client)
     where = ("--kubeconfig", lab.server.kubeconfig, "--context", lab.server.context, "--repository", REPOSITORY)
     said = neuroscale("bench", "tiny-moe", *where, "--output", tmp_path, "--tokenizer", "owner/model")
     assert said.status == 0, said.err

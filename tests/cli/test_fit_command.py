@@ -13,8 +13,9 @@ from command_line import commands
 from cost_examples import prices
 from fit_models import LLAMA
 from neuroscale.catalog import Catalog
-from neuroscale.cli.fit import Question, answer
+from neuroscale.catalog.model_lookup import load_model
 from neuroscale.planning.fit import PINNED
+from neuroscale.planning.fit_question import Question, answer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -92,7 +93,7 @@ def test_a_spot_price_gives_way_to_one_on_demand(model: Path) -> None:
     spot = listed.model_copy(update={"name": "a-spot", "tier": "spot list price", "prices": cheap})
     lists = {**known.prices, spot.name: spot}
     catalog = Catalog(known.models, known.accelerators, lists, known.runtimes, known.teams)
-    asked = Question(str(model), "nvidia-l4", None, "--max-model-len=131072", PINNED, None, None)
+    asked = Question(str(model), "nvidia-l4", None, ("--max-model-len=131072",), PINNED, look_up=load_model)
     sources = {choice.price_source.partition(" of ")[0] for choice in answer(asked, catalog).choices if choice.hourly}
     assert "google-cloud" in sources
     assert "a-spot" not in sources

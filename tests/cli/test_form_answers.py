@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import typer
 
-from neuroscale.cli.form_answers import ask
+from neuroscale.cli.options.form_answers import ask
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from plan_factory import ANSWERS
 from platform_repository import PLATFORM

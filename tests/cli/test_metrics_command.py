@@ -22,9 +22,10 @@ from api_server import ApiServer
 from cluster_lab import run
 from command_line import Said
 from examples import examples
+from neuroscale.actions.chosen_cluster import Where
+from neuroscale.actions.progress import SILENT
+from neuroscale.actions.retirement import last_requests
 from neuroscale.catalog.settings import Prometheus as Configured
-from neuroscale.cli.chosen_cluster import Where
-from neuroscale.cli.retire import last_requests
 from neuroscale.cluster.endpoint.metrics import parse
 from neuroscale.cluster.metrics.prometheus import by_address, duration, in_cluster, quoted, selector
 from neuroscale.cluster.metrics.service_metrics import finished_requests
@@ -121,7 +122,7 @@ def test_what_is_shown_is_what_the_server_counted(services: Services) -> None:
         assert asked is not None
         assert 200 <= asked <= 300, "Prometheus adds what may have come before the first and after the last sample"
         assert finished_requests(prometheus, NAMESPACE, "unknown", at, 3600) is None
-    where = (make_plan(), Where(), services.lab.url, ROOT)
+    where = (make_plan(), Where(), services.lab.url, ROOT, SILENT)
     told = last_requests(SETTINGS, ServicePath("dev", "busy"), *where)
     assert re.match(r"It answered about 2\d\d requests in the last 7 days, .* in the last 24 h\. Metrics do", told)
     assert "was not scraped, or did not run" in last_requests(SETTINGS, ServicePath("dev", "unknown"), *where)

@@ -13,7 +13,7 @@ from cluster_lab import run
 from command_line import Said
 from forge_lab import GiteaLab, forge_of
 from forge_server import ForgeServer
-from neuroscale.cli import chosen_metrics
+from neuroscale.actions import chosen_metrics
 from neuroscale.forge.rest import Forge
 from neuroscale.planning.plan import Cost, Tenancy, dump_plan
 from opencost_answers import costs, envelope, key

@@ -15,7 +15,7 @@ import pytest
 
 from cluster_lab import run
 from command_line import Said
-from neuroscale.cli import chosen_metrics
+from neuroscale.actions import chosen_metrics
 from neuroscale.planning.plan import Tenancy, dump_plan
 from opencost_answers import SYSTEM, costs, envelope, key
 from opencost_server import opencost_server

@@ -9,7 +9,8 @@ import pytest
 
 from cluster_lab import run
 from command_line import Said
-from neuroscale.cli import chosen_metrics, token_cost
+from neuroscale.actions import chosen_metrics
+from neuroscale.cli import token_cost
 from neuroscale.metering.services import ServiceFacts
 from neuroscale.metering.tokens import Counted
 from opencost_answers import costs, envelope, inference_answer, key, model

@@ -19,9 +19,9 @@ import pytest
 from api_server import ApiServer
 from cluster_lab import APPLICATION, SERVICE, Failing, Lab, allow, install_kinds, lab, run
 from command_line import Said
+from neuroscale.actions.chosen_cluster import Where, environments_in, unfinished_in
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import load_settings
-from neuroscale.cli.chosen_cluster import Where, environments_in, unfinished_in
 from neuroscale.cluster.service_status_reader import Question, Reader
 from neuroscale.cluster.services_in_git import Clone
 from neuroscale.kube.client import Cluster, Identity, KubernetesError, Object, RefusedError

@@ -28,7 +28,7 @@ from neuroscale.cluster.endpoint.key_rotation import rotate
 from neuroscale.core.secret_text import SecretText
 from neuroscale.kube.client import Cluster, Identity
 from neuroscale.local.model_server import ModelServer
-from neuroscale.rendering.api_key_names import VARIABLE, secret_name
+from neuroscale.rendering.object_names import VARIABLE, secret_name
 from neuroscale.repo.layout import RENDERED_KINDS
 from waiting import wait_for
 

@@ -15,9 +15,11 @@ import yaml
 from api_server import ApiServer
 from cluster_lab import SERVICE, Lab, install_kinds, lab, run
 from command_line import Said
-from neuroscale.cli import explained_service, smoke
-from neuroscale.cli.chosen_cluster import Where
-from neuroscale.cli.open_repository import open_repository
+from neuroscale.actions import explained_service, smoke_now
+from neuroscale.actions.chosen_cluster import Where
+from neuroscale.actions.open_repository import open_repository
+from neuroscale.actions.smoke_now import Question
+from neuroscale.cli import smoke
 from neuroscale.cli.options import Reports
 from neuroscale.explain.slow_service import PodLoad
 from neuroscale.forge.after_merge.comments import Told, comment, evidence
@@ -213,7 +215,7 @@ def test_the_report_of_the_smoke_tests_names_the_cause_and_the_next_configuratio
     passed = Result(SERVICE, "sync", "It is synced", "passed")
     report = Report("dev", "a" * 40, "2026-11-28T00:00:00Z", 1.0, (failed, other, passed))
     where = Where(kubeconfig=here.server.kubeconfig)
-    told = smoke.with_causes(report, where, here.root).checks
+    told = smoke_now.with_causes(report, where, here.root).checks
     assert told[0].message == "failed: exit code 2. An argument that this version does not take (unknown_flag)"
     assert told[0].next.startswith("See: x; next configuration, which fits by the plan: Serve it as its plan")
     assert check_lines(told[0].next) == [f"neuroscale upgrade dev/{SERVICE}"]
@@ -227,11 +229,11 @@ def test_the_report_of_the_smoke_tests_names_the_cause_and_the_next_configuratio
 
 
 def test_causes_are_not_looked_up_once_their_time_is_over(here: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smoke, "_CAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(explained_service, "told_of", lambda *_: pytest.fail("it was looked up"))
+    monkeypatch.setattr(smoke_now, "_CAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(smoke_now, "told_of", lambda *_: pytest.fail("it was looked up"))
     failed = Result(SERVICE, "ready", "It is ready", "failed", message="failed: exit code 2")
     report = Report("dev", "a" * 40, "2026-11-28T00:00:00Z", 1.0, (failed,))
-    assert smoke.with_causes(report, Where(kubeconfig=here.server.kubeconfig), here.root) == report
+    assert smoke_now.with_causes(report, Where(kubeconfig=here.server.kubeconfig), here.root) == report
 
 
 def test_a_command_that_is_ended_while_it_looks_up_causes_leaves_its_report(
@@ -242,13 +244,13 @@ def test_a_command_that_is_ended_while_it_looks_up_causes_leaves_its_report(
 
     failed = Result(SERVICE, "ready", "It is ready", "failed")
     report = Report("dev", "a" * 40, "2026-11-28T00:00:00Z", 1.0, (failed,))
-    monkeypatch.setattr(smoke, "run_and_confirm", lambda *_, **__: report)
-    monkeypatch.setattr(smoke, "load_target", lambda *_: SimpleNamespace(services=[SimpleNamespace(name=SERVICE)]))
-    monkeypatch.setattr(smoke, "with_causes", ended)
+    monkeypatch.setattr(smoke_now, "run_and_confirm", lambda *_, **__: report)
+    monkeypatch.setattr(smoke_now, "load_target", lambda *_: SimpleNamespace(services=[SimpleNamespace(name=SERVICE)]))
+    monkeypatch.setattr(smoke_now, "with_causes", ended)
     file = tmp_path / "smoke.json"
     with pytest.raises(KeyboardInterrupt):
         smoke.run_smoke_tests(
-            smoke.Question("dev"), Where(kubeconfig=here.server.kubeconfig), here.root, Reports(file, None, None)
+            Question("dev"), Where(kubeconfig=here.server.kubeconfig), here.root, Reports(file, None, None)
         )
     assert json.loads(file.read_text())["exit_status"] == 1
 

@@ -12,8 +12,8 @@ import pytest
 
 from after_merge_lab import Seen, check, failing, passing
 from cluster_lab import run
+from neuroscale.actions.workflow_environment import GATEWAY_VARIABLE
 from neuroscale.cli.after_merge import curl
-from neuroscale.cli.workflow_environment import GATEWAY_VARIABLE
 from neuroscale.core.errors import ExitStatus
 from neuroscale.forge.after_merge.comments import MARKER, Record, Told, comment, read_record
 from neuroscale.forge.after_merge.evidence import SMOKE, STATUS, Evidence, ServiceEvidence, read_evidence

@@ -13,13 +13,13 @@ import pytest
 import yaml
 
 from command_line import Said, commands
+from neuroscale.actions.smoke_evidence import smoke_tested
 from neuroscale.core.errors import InputError
 from neuroscale.forge.interface import Comment, PullRequest, RepositoryRef
 from neuroscale.forge.request_flow import Change, Desk, Draft, Refused
 from neuroscale.forge.rest import Forge
 from neuroscale.forge.service_changes import Named, Promoted, Restored, Retired, Updated
 from neuroscale.forge.service_pull_request import Base, OpenRequest, Publisher
-from neuroscale.forge.smoke_evidence import smoke_tested
 from neuroscale.forge.token import FILE_VARIABLE, VARIABLE
 from neuroscale.rendering.planning_inputs import read_planning_inputs
 from neuroscale.rendering.service_folder import write_service

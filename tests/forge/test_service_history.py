@@ -154,7 +154,7 @@ def test_without_the_forge_git_alone_answers_and_the_missing_part_is_named(
 ) -> None:
     merged(project, files(), "Serve it again")
     project.clone.run("fetch", "--quiet", "origin")
-    monkeypatch.setattr("neuroscale.cli.open_repository.remote_address", lambda *_: "http://127.0.0.1:1/a/b.git")
+    monkeypatch.setattr("neuroscale.actions.open_repository.remote_address", lambda *_: "http://127.0.0.1:1/a/b.git")
     _, data = told(project, monkeypatch, "--limit", "1")
     (newest,) = data["changes"]
     assert (newest["kind"], newest["asked"]) == ("added", None)

@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from forge_server import ForgeServer
-from neuroscale.cli.open_repository import local_forge
+from neuroscale.actions.open_repository import local_forge
 from neuroscale.core.errors import InputError
 from neuroscale.local.process import INSTANCE_VARIABLE, belonging
 from neuroscale.local.state import State

@@ -9,10 +9,10 @@ import pytest
 
 from measured_models import catalog_with, measured_load, measurement, with_measurements
 from neuroscale.catalog import ModelEntry
-from neuroscale.cli.fit import Question, asked
-from neuroscale.cli.fit import fitted as fitted_question
-from neuroscale.explain.server_facts import engine_words
+from neuroscale.explain.server_facts import engine_values
 from neuroscale.planning.fit import Fit, device, fit
+from neuroscale.planning.fit_question import Question, asked
+from neuroscale.planning.fit_question import fitted as fitted_question
 from neuroscale.planning.measured import (
     as_measured,
     measurements_of,
@@ -23,9 +23,10 @@ from neuroscale.planning.measured import (
 )
 from neuroscale.planning.plan import Plan, dump_plan
 from neuroscale.planning.planner import plan
-from neuroscale.planning.replica_memory import facts_of
+from neuroscale.planning.replica_memory import served_facts
 from neuroscale.planning.speed import Load, ReplicaSpeed
 from neuroscale.vllm.engine_arguments import EngineArguments, Unplanned
+from neuroscale.vllm.server_arguments import values_of, words_of
 from plan_factory import make_request
 from platform_repository import CATALOG, SETTINGS
 
@@ -37,7 +38,7 @@ SLOW = measured_load(8, inter_token=0.1, ttft=0.9)
 
 def replica(accelerator: str = "nvidia-l4", version: str = "0.32.0", **arguments: Any) -> ReplicaSpeed:
     said = EngineArguments(model=LLAMA, **arguments)
-    return ReplicaSpeed(facts_of(LLAMA, CATALOG), device(CATALOG.accelerators[accelerator]), said, version)
+    return ReplicaSpeed(served_facts(CATALOG.models[LLAMA]), device(CATALOG.accelerators[accelerator]), said, version)
 
 
 def model(*loads: dict[str, Any], accelerator: str = "nvidia-l4", **values: Any) -> ModelEntry:
@@ -222,7 +223,7 @@ def test_a_processor_without_published_figures_is_believed() -> None:
     tiny = CATALOG.models["tiny-llama"]
     load = Load(1, 200, 64)
     said = EngineArguments(model="tiny-llama")
-    server = ReplicaSpeed(facts_of("tiny-llama", CATALOG), device(CATALOG.accelerators["cpu"]), said)
+    server = ReplicaSpeed(served_facts(CATALOG.models["tiny-llama"]), device(CATALOG.accelerators["cpu"]), said)
     entry = with_measurements(tiny, measurement(tiny, "cpu", loads=[measured_load(1, 200, 64, inter_token=1e-5)]))
     assert with_measured_speed(server, entry, load).under(load).coverage == "measured"
 
@@ -252,7 +253,7 @@ SERVED = {"max_num_seqs": 16, "max_num_batched_tokens": 2048, "gpu_memory_utiliz
 
 def fitted(entry: ModelEntry, **arguments: Any) -> Fit:
     said = EngineArguments(model=LLAMA, **{**SERVED, **arguments})
-    facts, where = facts_of(LLAMA, CATALOG), device(CATALOG.accelerators["nvidia-l4"])
+    facts, where = served_facts(CATALOG.models[LLAMA]), device(CATALOG.accelerators["nvidia-l4"])
     return fit(*as_measured(entry, facts, where, said, "0.32.0"), said)
 
 
@@ -393,8 +394,8 @@ def test_the_fit_of_a_planned_command_counts_what_its_plan_counted() -> None:
     one = measurement(entry, usual.accelerator, start=figures, arguments={**SERVED, "max_num_seqs": 4})
     catalog = catalog_with(CATALOG, with_measurements(entry, one))
     made = plan(request, catalog, SETTINGS)
-    words = engine_words(made.vllm_args)
-    question = Question(made.model, made.accelerator, made.accelerator_count, words, made.runtime.version, None, None)
+    words = words_of(engine_values(values_of(made.vllm_args, made.runtime.version)))
+    question = Question(made.model, made.accelerator, made.accelerator_count, words, made.runtime.version)
     found = fitted_question(question, asked(question, catalog))
     assert found.verdict != "refused"
     assert found.memory_gib.weights == pytest.approx(made.memory_gib.weights, abs=0.02)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuroscale.planning.fit import Device, device, fit
-from neuroscale.planning.replica_memory import facts_of
+from neuroscale.planning.replica_memory import served_facts
 from neuroscale.planning.speed import Estimate, Load, ReplicaSpeed
 from neuroscale.planning.speed.coverage import Shared, is_apart, shared_by
 from neuroscale.planning.speed.kinds import accelerator_class
@@ -26,7 +26,7 @@ CARDS = ("nvidia-h100-80gb", "nvidia-l4", "nvidia-b200", "amd-mi300x")
 def replica(model: str, accelerator: str | Device, ranks: int = 1, **arguments: int) -> ReplicaSpeed:
     where = accelerator if isinstance(accelerator, Device) else device(CATALOG.accelerators[accelerator])
     said = EngineArguments(model=model, tensor_parallel_size=ranks, **arguments)  # type: ignore[arg-type]
-    return ReplicaSpeed(facts_of(model, CATALOG), where, said)
+    return ReplicaSpeed(served_facts(CATALOG.models[model]), where, said)
 
 
 def value(estimate: Estimate | None) -> float:

@@ -11,7 +11,7 @@ from statistics import fmean, quantiles
 import pytest
 
 from neuroscale.planning.fit import device
-from neuroscale.planning.replica_memory import facts_of
+from neuroscale.planning.replica_memory import served_facts
 from neuroscale.planning.speed import Load, ReplicaSpeed
 from neuroscale.planning.speed.steps import Prompt, Steps
 from neuroscale.vllm.engine_arguments import EngineArguments
@@ -32,7 +32,7 @@ class _Request:
 def _server(budget: int) -> tuple[ReplicaSpeed, Steps]:
     """A replica on an L4, and its steps without the time outside the engine."""
     arguments = EngineArguments(model=LLAMA, max_num_batched_tokens=budget, max_num_seqs=512)
-    server = ReplicaSpeed(facts_of(LLAMA, CATALOG), device(CATALOG.accelerators["nvidia-l4"]), arguments)
+    server = ReplicaSpeed(served_facts(CATALOG.models[LLAMA]), device(CATALOG.accelerators["nvidia-l4"]), arguments)
     rates = replace(server.steps.rates, first=0.0, prompt_token=0.0, user=0.0, behind=AHEAD - 0.5)
     return server, replace(server.steps, rates=rates)
 

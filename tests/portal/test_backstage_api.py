@@ -94,7 +94,9 @@ def test_a_dry_run_asks_by_get_and_gets_the_same_answer() -> None:
 def test_the_values_are_those_that_the_command_line_renders_with() -> None:
     values = ask(ANSWERS).json()["values"]
     request = load_request(f"{values['request_yaml']}\n", "request.yaml")
-    answer = plan_step.answer(ANSWERS, PlanningInputs(CATALOG, SETTINGS, TEMPLATE))
+    inputs = PlanningInputs(CATALOG, SETTINGS, TEMPLATE)
+    wanted = plan_step.request_of(ANSWERS, inputs.known)
+    answer = plan_step.body(wanted, inputs.plan(wanted))
     assert values == answer["values"]
     files = render(request, plan(request, CATALOG, SETTINGS, TEMPLATE.version), TEMPLATE)
     assert files["plan.yaml"] == f"{values['plan_yaml']}\n"

@@ -43,6 +43,13 @@ def copy(tmp_path: Path) -> Path:
             "neuroscale.gate.merged_change -> neuroscale.report",
         ),
         ("planning/plan.py", "import httpx\n", "neuroscale.planning.plan -> httpx"),
+        ("cli/plan.py", "from neuroscale.cli import fit\n", "neuroscale.cli.plan -> neuroscale.cli.fit"),
+        ("actions/progress.py", "import typer\n", "neuroscale.actions.progress -> typer"),
+        (
+            "gate/fit/volumes.py",
+            "import neuroscale.gate.checks.production\n",
+            "No cycles are allowed in neuroscale.gate",
+        ),
     ],
 )
 def test_a_wrong_import_is_refused_with_its_reason(copy: Path, module: str, line: str, told: str) -> None:

@@ -32,9 +32,9 @@ from bootstrap.pace import Pace
 from bootstrap.prerequisites import Machine
 from bootstrap.running import SetupError, run
 from bootstrap.steps import PURPOSES, Step, Steps
-from neuroscale.cli import demo_setup
 from neuroscale.core import tool_cache
 from neuroscale.core.units import GIB
+from neuroscale.demo import setup as demo_setup
 from repositories import Repository
 from waiting import wait_for
 

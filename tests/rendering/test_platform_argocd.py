@@ -18,6 +18,7 @@ from neuroscale.core.errors import InputError
 from neuroscale.gate.checks import files as files_gate
 from neuroscale.kube.client import Object
 from neuroscale.planning.planner import plan
+from neuroscale.rendering.object_names import application_name
 from neuroscale.rendering.platform import argocd
 from neuroscale.rendering.platform.charts import load_charts
 from neuroscale.rendering.service_folder import RENDERED_FILES, render
@@ -157,7 +158,7 @@ PLACES = st.tuples(st.from_regex(ENVIRONMENT_NAME, fullmatch=True), SERVICES)
 def test_each_service_of_each_environment_has_an_application_of_its_own(
     first: tuple[str, str], second: tuple[str, str]
 ) -> None:
-    names = [argocd.application_name(*place) for place in (first, second)]
+    names = [application_name(*place) for place in (first, second)]
     assert (names[0] == names[1]) == (first == second)
     for name in names:
         assert len(name) <= 63
@@ -166,9 +167,7 @@ def test_each_service_of_each_environment_has_an_application_of_its_own(
 
 def test_the_application_set_names_applications_as_the_rest_of_the_platform_does() -> None:
     template = one("prod", "ApplicationSet", "services-prod")["spec"]["template"]
-    assert template["metadata"]["name"].replace("{{ .path.basename }}", "chat") == argocd.application_name(
-        "prod", "chat"
-    )
+    assert template["metadata"]["name"].replace("{{ .path.basename }}", "chat") == application_name("prod", "chat")
 
 
 @pytest.mark.parametrize("name", ["a" * 22, "no", "true", "x-1"])

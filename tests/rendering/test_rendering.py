@@ -31,7 +31,7 @@ from neuroscale.planning.plan import (
     load_plan,
 )
 from neuroscale.planning.startup import judge_liveness, probe_window
-from neuroscale.rendering import api_key_names
+from neuroscale.rendering import object_names
 from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError
 from neuroscale.rendering.scaffolder.template import FETCH
 from neuroscale.rendering.service_folder import RENDERED_FILES, render, write, write_service
@@ -260,12 +260,10 @@ def test_the_hugging_face_token_is_only_ever_a_reference_to_a_secret() -> None:
 @pytest.mark.parametrize("service_name", ["support-chat", "on", "n"])
 def test_the_api_key_is_a_reference_to_the_services_own_secret_which_must_be_there(service_name: str) -> None:
     model = service(make_request(service=service_name))["spec"]["predictor"]["model"]
-    assert [entry for entry in model["env"] if entry["name"] == api_key_names.VARIABLE] == [
+    assert [entry for entry in model["env"] if entry["name"] == object_names.VARIABLE] == [
         {
             "name": "VLLM_API_KEY",
-            "valueFrom": {
-                "secretKeyRef": {"name": api_key_names.secret_name(service_name), "key": api_key_names.ENTRY}
-            },
+            "valueFrom": {"secretKeyRef": {"name": object_names.secret_name(service_name), "key": object_names.ENTRY}},
         }
     ]
     assert not any("api-key" in argument for argument in [*model["command"], *model["args"]])

@@ -122,7 +122,12 @@ SMOKE_TESTS = Comparison(
     "smoke-tests",
     (
         *("requirements/serve.txt", "smoke-tests", "src/neuroscale/smoke", "src/neuroscale/cluster/endpoint"),
-        *("src/neuroscale/cluster", "src/neuroscale/cli/smoke.py", "tests/smoke/test_smoke_breakages.py"),
+        *(
+            "src/neuroscale/cluster",
+            "src/neuroscale/cli/smoke.py",
+            "src/neuroscale/actions/smoke_now.py",
+            "tests/smoke/test_smoke_breakages.py",
+        ),
         *("tests/support/smoke_lab.py", "tests/support/smoke_breakages.py", "tests/support/model_faults.py"),
     ),
 )
@@ -248,7 +253,7 @@ HINDERED_REQUESTS = Comparison(
     "hindered-requests",
     (
         *("requirements/runtime.txt", "platform/local/tools/gitea", "src/neuroscale/forge", "src/neuroscale/repo"),
-        *(f"src/neuroscale/cli/{one}.py" for one in ("request", "request_outcome", "after_merge")),
+        *(f"src/neuroscale/cli/{one}.py" for one in ("request", "options/change_outcome", "after_merge")),
         *("tests/cli/test_request_command.py", "tests/forge/test_revert.py", "tests/support/after_merge_lab.py"),
         *(*WHEN_HINDERED, "tests/support/fault_proxy.py"),
     ),

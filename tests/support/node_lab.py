@@ -25,6 +25,7 @@ from folder_in_memory import ON_DISK
 from neuroscale.core.tool_cache import REPOSITORY, find_tool
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Cluster, Identity, Object
+from neuroscale.local.kwok import KINDS
 from neuroscale.local.node import read_only_root
 from neuroscale.local.node.agent import Agent
 from neuroscale.local.node.container import Keeper
@@ -33,7 +34,6 @@ from neuroscale.local.node.launch import LocalVllm
 from neuroscale.local.node.probes import Prober
 from neuroscale.local.node.registration import Capacity, Machine, Registration
 from neuroscale.local.node.service import access
-from neuroscale.local.node.streams import KINDS
 from neuroscale.local.process import PODS, belonging, end
 
 VERSION = "9.9.9"

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from model_faults import Certificate, Fault, ModelProxy
-from neuroscale.cli.chosen_cluster import Where
+from neuroscale.actions.chosen_cluster import Where
+from neuroscale.actions.smoke_now import Question
 from neuroscale.cli.options import Reports
-from neuroscale.cli.smoke import Question, run_smoke_tests
+from neuroscale.cli.smoke import run_smoke_tests
 from neuroscale.cluster.endpoint.connection import Endpoint
 from neuroscale.cluster.endpoint.forward import find_kubectl
 from neuroscale.cluster.service_status_reader import Question as ServicesAsked

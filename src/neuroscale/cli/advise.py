@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from neuroscale.cli.options import JsonOption, PictureOption, RepositoryOption, plain_console, print_json
+from neuroscale.cli.options import TO_STDERR, JsonOption, PictureOption, RepositoryOption, plain_console, print_json
 from neuroscale.core.errors import ExitStatus
 
 
@@ -34,12 +34,12 @@ def show_advice(
 ) -> int:
     """Set the best choices for a form's answers side by side: each accelerator, copies with other weights, smaller
     models of the family, with price, speed and head room at the asked load. Exit status 1: no choice works."""
-    from neuroscale.cli.open_repository import open_repository
+    from neuroscale.actions.open_repository import open_repository
     from neuroscale.planning.advice import advise
     from neuroscale.report.advice_view import as_mapping, print_advice, write_advice_picture
 
     opened = open_repository(repository)
-    request = opened.read_request(answers)
+    request = opened.read_request(answers, TO_STDERR)
     advice = advise(request, opened.catalog, opened.settings, by.value)
     if picture is not None:
         write_advice_picture(advice, f"{request.model} for {request.environment}/{request.service}", picture)

@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
-from neuroscale.cli.open_repository import open_repository
+from neuroscale.actions.open_repository import open_repository
+from neuroscale.actions.workflow_environment import local_gateway, repository_url, run_attempt, run_number, run_page
 from neuroscale.cli.options import RepositoryOption
-from neuroscale.cli.workflow_environment import local_gateway, repository_url, run_attempt, run_number, run_page
 from neuroscale.cluster.command_lines import curl_line
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import counted, terminal

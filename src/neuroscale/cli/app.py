@@ -52,7 +52,7 @@ COMMANDS = {  # in the order of the help
     "gate": Command("gate", "gate", "Judge manifests."),
     "comment": Command("comment", "comment_on", "Write the gate's report as the comment of a pull request."),
     "keys": Command("keys", "make_keys", "Make the API keys that an environment's services lack."),
-    "bench-merged": Command("bench_merged", "bench_merged", "Measure the services that the newest merge added."),
+    "bench-merged": Command("bench", "bench_merged", "Measure the services that the newest merge added."),
     "after-merge": Command("after_merge", "react_to_smoke_tests", "Comment on merges, and revert what fails."),
     "serve": Command("serve", "serve_plans", "Serve pages to ask on, and a portal's API."),
     "demo": Command("demo", "show_demo", "Show the main job from answers to a merge, in a scratch copy."),

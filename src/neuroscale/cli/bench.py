@@ -1,17 +1,18 @@
-"""`neuroscale bench`: measures how fast an endpoint answers under loads, with guidellm."""
+"""`neuroscale bench` and `neuroscale bench-merged`: measure how fast endpoints answer under loads, with guidellm."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from dataclasses import asdict
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from neuroscale.cli.options import (
+    TO_STDERR,
     ClusterStateOption,
     ContextOption,
     JsonOption,
@@ -20,35 +21,25 @@ from neuroscale.cli.options import (
     ServiceEnvironmentOption,
     plain_console,
     print_json,
+    split_words,
 )
-from neuroscale.core.errors import ExitStatus, InputError
+from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError
+from neuroscale.core.printable import one_line, terminal
 from neuroscale.core.quantities import duration
 
 if TYPE_CHECKING:
-    from neuroscale.bench.cells import Cell, Limits, PlannedCell
-    from neuroscale.bench.guidellm import Client, Progress
-    from neuroscale.bench.largest_load import LargestLoad, Trial
-    from neuroscale.bench.run import Bench, Outcome
-    from neuroscale.cli.bench_subject import Place
-    from neuroscale.planning.plan import PlannedLoad
+    from neuroscale.actions.bench_run import BenchRun
+    from neuroscale.actions.bench_subject import Place
+    from neuroscale.actions.chosen_cluster import Where
+    from neuroscale.actions.open_repository import Repository
+    from neuroscale.bench.cells import PlannedCell
+    from neuroscale.bench.guidellm import Progress
+    from neuroscale.bench.run import Outcome
 
 _COMMAND_LINE = "the command line"
 _OUTPUT = ".state/bench"
-_MOST_CELLS = 32
-_USERS, _PROMPT, _ANSWER = (1, 4, 16), (512,), (128,)
+_MOST_SERVICES = 2  # of a merge
 _SEARCH_CELLS = 14  # of a search between 1 and 512 users, with its repetitions
-
-
-@dataclass(frozen=True)
-class Loads:
-    """The loads that the options ask for. `users`, `prompts` and `answers`: None where no option says it. `promise`:
-    seconds of the p95 of TTFT, for the search of the largest load (None: by the service's form)."""
-
-    users: tuple[int, ...] | None
-    prompts: tuple[int, ...] | None
-    answers: tuple[int, ...] | None
-    largest: bool
-    promise: float | None
 
 
 def bench(
@@ -112,12 +103,13 @@ def bench(
     was broken off goes on with the same command. The key is in $NEUROSCALE_API_KEY, or in the file that
     $NEUROSCALE_API_KEY_FILE names. Exit status: 0 each cell is measured or skipped with a reason, 1 one failed or was
     not run."""
+    from neuroscale.actions.bench_run import BenchRun, Loads
+    from neuroscale.actions.bench_subject import Asked, opened_place
+    from neuroscale.actions.chosen_cluster import Where
+    from neuroscale.actions.open_repository import open_repository
     from neuroscale.bench.cells import Limits
-    from neuroscale.cli.bench_subject import Asked, opened_place
-    from neuroscale.cli.chosen_cluster import Where
-    from neuroscale.cli.fit import Question
-    from neuroscale.cli.open_repository import open_repository
     from neuroscale.planning.fit import PINNED
+    from neuroscale.planning.fit_question import Question
 
     if bool(service) == bool(url):
         told = "names a service and an address" if service else "names neither a service nor an address"
@@ -129,195 +121,152 @@ def bench(
         largest_load,
         p95_ttft,
     )
-    given = Question(model, accelerator or None, count, vllm_args, PINNED if url else "", None, None)
+    given = Question(model, accelerator or None, count, split_words(vllm_args), PINNED if url else "")
     hourly = None if usd_per_hour is None else Decimal(repr(usd_per_hour))
     asked = Asked(
         service, url, environment, Where(context, kubeconfig, state), given, tokenizer,
         "completions" if completions else "chat", hourly,
     )  # fmt: skip
     limits = Limits(requests, cell_seconds, time_limit * 60)
-    with opened_place(asked, lambda: open_repository(repository)) as place:
+    with opened_place(asked, lambda: open_repository(repository), TO_STDERR) as place:
         folder = output or _default_folder(repository, place)
-        run = BenchRun(place, loads, limits, folder, as_json)
-        if dry_run:
-            return run.show()
-        return run.measure(again=again)
+        run = BenchRun(place, loads, limits, folder, _Terminal())
+        return _show(run, as_json=as_json) if dry_run else _measure(run, again=again, as_json=as_json)
 
 
-class BenchRun:
-    """A benchmark of an open endpoint."""
+class _Terminal:
+    """Shows a benchmark on standard error, as progress."""
 
-    def __init__(self, place: Place, loads: Loads, limits: Limits, folder: Path, as_json: bool) -> None:
-        self._place, self._limits, self._folder, self._as_json = place, limits, folder, as_json
-        self._loads = loads
-        self._cells = _cells(loads, place.load)
-        self._largest: tuple[float, LargestLoad] | None = None
-        self._promise = _promise(loads, place) if loads.largest else 0.0
-
-    def show(self) -> int:
-        """Print what would be run. Exit status 1: no cell would."""
-        planned = [self._planned(cell) for cell in self._cells]
-        self._announce(planned)
-        if self._as_json:
-            from neuroscale.bench.cells import estimate
-
-            total = estimate(planned, self._limits, self._place.subject.hourly)
-            values = {
-                name: str(value) if isinstance(value, Decimal) else value for name, value in asdict(total).items()
-            }
-            print_json({"schema_version": 1, **values, "cells": [asdict(each) for each in planned]})
-        return ExitStatus.PASSED if any(not each.skipped for each in planned) else ExitStatus.FINDINGS
-
-    def measure(self, *, again: bool) -> int:
-        """Run the cells, or the search, and write the results."""
-        from neuroscale.bench.guidellm import Guidellm
-        from neuroscale.bench.run import Bench, opened
-        from neuroscale.bench.server import counters
-
-        client = Guidellm()
-        planned = [self._planned(cell) for cell in self._cells]
-        self._announce(planned)
-        place = self._place
-        with opened(self._folder, _identity(place, client), again=again):
-            bench = Bench(
-                self._folder,
-                client,
-                place.target,
-                lambda: counters(place.endpoint)[0],
-                self._limits.total_seconds,
-                _progress,
-            )
-            if self._loads.largest:
-                self._largest = (self._promise, self._search(bench))
-            else:
-                for number, each in enumerate(planned, start=1):
-                    _say(f"[{number}/{len(planned)}] {each.cell}")
-                    _tell(bench.measure(each))
-            return self._finish(bench, client)
-
-    def _planned(self, cell: Cell) -> PlannedCell:
-        from neuroscale.bench.cells import plan_cell
-
-        return plan_cell(cell, self._limits, self._place.room(cell), self._place.predict(cell))
-
-    def _announce(self, planned: list[PlannedCell]) -> None:
-        """Say what is run, for how long and at what price, before it begins; on standard error, as progress."""
+    def planned(self, run: BenchRun, planned: Sequence[PlannedCell]) -> None:
+        """Say what is run, for how long and at what price, before it begins."""
         from neuroscale.bench.cells import Estimate, estimate, usd
         from neuroscale.report.bench_view import print_plan, print_totals, title_of
         from neuroscale.report.plan_view import line
 
-        console, subject = plain_console(100), self._place.subject
+        console, subject = plain_console(100), run.place.subject
         console.stderr = True
-        if not self._loads.largest:
-            total = estimate(planned, self._limits, subject.hourly)
-            print_plan(subject, planned, total, self._place.remarks_on(planned[0].cell), console)
+        if not run.searches:
+            total = estimate(planned, run.limits, subject.hourly)
+            print_plan(subject, planned, total, run.place.remarks_on(planned[0].cell), console)
             return
         first = planned[0].cell
         lengths = f"{first.prompt_tokens:,} + {first.answer_tokens:,} tokens"
         line(console, title_of(subject))
-        line(console, f"The most users, each with {lengths}, with a first token in {duration(self._promise)}:", 2)
-        line(console, f"about {_SEARCH_CELLS} cells, each of {self._limits.requests} requests or more.", 2)
-        seconds = self._limits.total_seconds
+        line(console, f"The most users, each with {lengths}, with a first token in {duration(run.promise)}:", 2)
+        line(console, f"about {_SEARCH_CELLS} cells, each of {run.limits.requests} requests or more.", 2)
+        seconds = run.limits.total_seconds
         print_totals(subject, Estimate(None, seconds, None, usd(subject.hourly, seconds)), console)
 
-    def _search(self, bench: Bench) -> LargestLoad:
-        from neuroscale.bench.largest_load import search
-        from neuroscale.planning.speed.load import MOST_USERS
+    def step(self, text: str) -> None:
+        _say(text)
 
-        first = self._cells[0]
-        room = self._place.room(first)
-        most = min(MOST_USERS, room.held or MOST_USERS)
-        why = (
-            f"{most} requests of this length are what the KV cache holds ({room.source})." if room.held == most else ""
-        )
-        predicted = self._place.largest_predicted(first, self._promise)
-        planned = self._place.load.replica_users if self._place.load else 0
-        begin = predicted or planned or first.users
-        return search(lambda users, run: self._trial(bench, users, run), self._promise, begin, most, why)
+    def answers(self, planned: PlannedCell) -> Progress:
+        wanted = planned.warm_up + planned.requests
 
-    def _trial(self, bench: Bench, users: int, run: int) -> Trial:
-        from neuroscale.bench.cells import Cell
-        from neuroscale.bench.largest_load import OverError, Trial
+        def tell(answered: int, failed: int, seconds: float) -> None:
+            wrong = f", {failed} failed" if failed else ""
+            _say(f"{seconds:.0f} s: {answered} of {wanted} answers{wrong}", "    ")
 
-        first = self._cells[0]
-        planned = self._planned(Cell(users, first.prompt_tokens, first.answer_tokens, run))
-        _say(str(planned.cell))
-        outcome = bench.measure(planned)
-        _tell(outcome)
-        figures = outcome.figures
-        if figures is None:
-            raise OverError(f"The search ended at {planned.cell}: {outcome.reason}")
-        late = sum(seconds > self._promise for seconds in figures.first_tokens)
-        problem = outcome.reason if outcome.state == "over-saturated" else ""
-        return Trial(users, figures.ttft.p95, figures.requests, late, problem)
+        return tell
 
-    def _finish(self, bench: Bench, client: Client) -> int:
-        from neuroscale.bench.result import RESULT, as_mapping
-        from neuroscale.bench.run import combined
-        from neuroscale.core.files import sha256, write_public
-        from neuroscale.core.json_text import json_text
-        from neuroscale.report.bench_view import print_largest, print_outcomes
+    def outcome(self, outcome: Outcome) -> None:
+        from neuroscale.report.bench_view import outcome_line
 
-        report = combined(bench.reports(), client, self._folder)
-        values = as_mapping(
-            self._place.subject,
-            bench.outcomes,
-            self._place.predict,
-            date=datetime.now(UTC).date().isoformat(),
-            guidellm_version=client.version,
-            report=sha256(report.read_bytes()) if report else "",
-            largest=self._largest,
-        )
-        write_public(self._folder / RESULT, json_text(values))
-        if self._as_json:
-            print_json(values)
-        else:
-            console = plain_console(120)
-            print_outcomes(self._place.subject, bench.outcomes, self._place.predict, console)
-            if self._largest is not None:
-                print_largest(*self._largest, console)
-        if report is not None:
-            _say(
-                f"{report.with_suffix('.html')}, .csv and .json are guidellm's; {self._folder / RESULT} is the result."
-            )
-        return self._status(bench)
-
-    def _status(self, bench: Bench) -> int:
-        states = {outcome.state for outcome in bench.outcomes}
-        bad = bool(states & {"failed", "not run"}) or not states & {"measured", "over-saturated"}
-        if self._largest is not None:
-            found = self._largest[1]
-            bad = bad or not found.users or found.sure == "unsure"
-        return ExitStatus.FINDINGS if bad else ExitStatus.PASSED
+        _say(outcome_line(outcome), "    ")
 
 
-def _cells(loads: Loads, load: PlannedLoad | None) -> list[Cell]:
-    """The cells, in rising order of users for each length: by the options, else by the load that the service's form
-    promises. Raises InputError where they are too many."""
-    from neuroscale.bench.cells import Cell
+def _show(run: BenchRun, *, as_json: bool) -> int:
+    """Print what would be run. Exit status 1: no cell would."""
+    planned = run.planned_cells()
+    _Terminal().planned(run, planned)
+    if as_json:
+        from neuroscale.bench.cells import estimate
 
-    most = load.replica_users if load else 0
-    form = tuple(sorted({1, max(1, most // 4), most})) if most else _USERS
-    users = loads.users or form
-    prompts = loads.prompts or ((load.prompt_tokens,) if load else _PROMPT)
-    answers = loads.answers or ((load.answer_tokens,) if load else _ANSWER)
-    cells = [Cell(each, prompt, answer) for prompt in prompts for answer in answers for each in sorted(users)]
-    if len(cells) > _MOST_CELLS:
-        told = f"make {len(cells)} cells, and more than {_MOST_CELLS} take a day"
-        raise InputError.at(_COMMAND_LINE, "--users", told, "Name fewer users or lengths.")
-    return cells
+        total = estimate(planned, run.limits, run.place.subject.hourly)
+        values = {name: str(value) if isinstance(value, Decimal) else value for name, value in asdict(total).items()}
+        print_json({"schema_version": 1, **values, "cells": [asdict(each) for each in planned]})
+    return ExitStatus.PASSED if any(not each.skipped for each in planned) else ExitStatus.FINDINGS
 
 
-def _promise(loads: Loads, place: Place) -> float:
-    """The seconds of the p95 of TTFT that a search keeps: the option's, else those of the service's form."""
-    if loads.promise is not None:
-        if loads.promise <= 0:
-            raise InputError.at(_COMMAND_LINE, "--p95-ttft", f"{loads.promise:g} is not above 0", "Write seconds.")
-        return loads.promise
-    if place.promise is not None:
-        return place.promise
-    told = "is not given, and no form of a service promises one"
-    raise InputError.at(_COMMAND_LINE, "--p95-ttft", told, "Write the seconds within which the first token must come.")
+def _measure(run: BenchRun, *, again: bool, as_json: bool) -> int:
+    """Run it, and print its result."""
+    from neuroscale.bench.result import RESULT
+    from neuroscale.report.bench_view import print_largest, print_outcomes
+
+    finished = run.measure(again=again)
+    if as_json:
+        print_json(finished.values)
+    else:
+        console = plain_console(120)
+        print_outcomes(run.place.subject, finished.outcomes, run.place.predict, console)
+        if run.largest is not None:
+            print_largest(*run.largest, console)
+    if report := finished.report:
+        _say(f"{report.with_suffix('.html')}, .csv and .json are guidellm's; {run.folder / RESULT} is the result.")
+    return ExitStatus.PASSED if finished.passed else ExitStatus.FINDINGS
+
+
+def bench_merged(
+    environment: Annotated[str, typer.Option("--environment", help="The environment whose new services are measured.")],
+    output: Annotated[Path, typer.Option("--output", help="The folder of the results, one folder for each service.")],
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    state: ClusterStateOption = None,
+    repository: RepositoryOption = None,
+) -> int:
+    """Measure each service that the newest merge added, with the load of its form, if the settings ask for that
+    (`bench_after_merge: short`). It changes no verdict. Exit status 1: one could not be measured."""
+    from neuroscale.actions.bench_run import added_services
+    from neuroscale.actions.chosen_cluster import Where
+    from neuroscale.actions.open_repository import open_repository
+    from neuroscale.core.validation import suggest
+
+    opened = open_repository(repository)
+    if environment not in opened.settings.environments:
+        fix = suggest(environment, opened.settings.environments)
+        raise InputError.at("the command line", "--environment", f"{environment!r} is not in the settings", fix)
+    if opened.settings.environments[environment].bench_after_merge == "off":
+        typer.echo(f"{environment}: bench_after_merge is off")
+        return ExitStatus.PASSED
+    names = added_services(opened.root, environment)
+    typer.echo(f"{environment}: {', '.join(names) or 'no service'} is new in the newest merge")
+    where, worst = Where(context, kubeconfig, state), ExitStatus.PASSED
+    for name in names[:_MOST_SERVICES]:
+        folder = output / name
+        try:
+            status = _measure_merged(name, environment, where, folder, opened)
+        except NeuroscaleError as error:
+            typer.echo(terminal(f"{environment}/{name}: {error}", 2000), err=True)
+            _not_measured(folder, f"{environment}/{name}", str(error))
+            status = ExitStatus.FINDINGS
+        worst = max(worst, ExitStatus(status))
+    return worst
+
+
+def _measure_merged(name: str, environment: str, where: Where, folder: Path, opened: Repository) -> int:
+    from neuroscale.actions.bench_run import BenchRun, Loads
+    from neuroscale.actions.bench_subject import Asked, opened_place
+    from neuroscale.bench.cells import Limits
+    from neuroscale.planning.fit_question import Question
+
+    given = Question()
+    asked = Asked(f"{environment}/{name}", "", "", where, given, "", "chat", None)
+    with opened_place(asked, lambda: opened, TO_STDERR) as place:
+        users = place.load.replica_users if place.load else 1
+        loads = Loads((users,), None, None, largest=False, promise=None)
+        run = BenchRun(place, loads, Limits(requests=20, cell_seconds=90.0, total_seconds=60.0), folder, _Terminal())
+        return _measure(run, again=True, as_json=False)
+
+
+def _not_measured(folder: Path, service: str, why: str) -> None:
+    """Leave a result that says why there is none, for the comment."""
+    from neuroscale.bench.result import RESULT
+    from neuroscale.core.files import write_public
+    from neuroscale.core.json_text import json_text
+
+    folder.mkdir(parents=True, exist_ok=True)
+    cell = {"state": "failed", "reason": one_line(why, 500), "measured": None}
+    write_public(folder / RESULT, json_text({"schema_version": 1, "service": service, "cells": [cell]}))
 
 
 def _numbers(text: str, option: str, most: int, fewest: int = 1) -> tuple[int, ...] | None:
@@ -331,20 +280,6 @@ def _numbers(text: str, option: str, most: int, fewest: int = 1) -> tuple[int, .
     return tuple(dict.fromkeys(map(int, words)))
 
 
-def _identity(place: Place, client: Client) -> dict[str, Any]:
-    """What the results of a folder are of."""
-    subject = place.subject
-    return {
-        "endpoint": subject.service or subject.url,
-        "model": subject.served_model,
-        "vllm_version": subject.vllm_version,
-        "vllm_args": list(subject.vllm_args or ()),
-        "tokenizer": place.target.tokenizer,
-        "api": subject.api,
-        "guidellm_version": client.version,
-    }
-
-
 def _default_folder(repository: Path | None, place: Place) -> Path:
     from neuroscale.repo.layout import find_root
 
@@ -352,23 +287,5 @@ def _default_folder(repository: Path | None, place: Place) -> Path:
     return find_root(repository or Path.cwd()) / _OUTPUT / (name or "endpoint")
 
 
-def _progress(planned: PlannedCell) -> Progress:
-    wanted = planned.warm_up + planned.requests
-
-    def tell(answered: int, failed: int, seconds: float) -> None:
-        wrong = f", {failed} failed" if failed else ""
-        _say(f"{duration(round(seconds))}: {answered} of {wanted} answers{wrong}", "    ")
-
-    return tell
-
-
-def _tell(outcome: Outcome) -> None:
-    from neuroscale.report.bench_view import outcome_line
-
-    _say(outcome_line(outcome), "    ")
-
-
 def _say(text: str, indent: str = "") -> None:
-    from neuroscale.core.printable import terminal
-
     typer.echo(indent + terminal(text, 2000), err=True)

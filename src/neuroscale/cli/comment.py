@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from neuroscale.cli.open_repository import read_file
-from neuroscale.cli.workflow_environment import repository_url, run_attempt, run_number, run_page
+from neuroscale.actions.open_repository import read_file
+from neuroscale.actions.workflow_environment import repository_url, run_attempt, run_number, run_page
 from neuroscale.core.errors import ExitStatus
 from neuroscale.forge.connect import connect
 from neuroscale.forge.sticky_comment import Run, write_comment

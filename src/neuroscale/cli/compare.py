@@ -2,102 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
-from neuroscale.catalog import Catalog, ModelEntry
-from neuroscale.catalog.measurements import MeasuredLoad, Measurement, ServedWith
-from neuroscale.cli.fit import Question, asked
-from neuroscale.cli.open_repository import Repository, open_repository
+from neuroscale.actions.comparison import (
+    FIGURES,
+    Column,
+    as_mapping,
+    column_of,
+    differences,
+    doubts_of,
+    subjects_of,
+    usual_load,
+)
+from neuroscale.actions.open_repository import open_repository
 from neuroscale.cli.options import JsonOption, RepositoryOption, plain_console, print_json
-from neuroscale.cli.planned_help import question_of
-from neuroscale.cli.speed import answer
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import terminal
-from neuroscale.core.quantities import duration, pace
-from neuroscale.core.validation import suggest
-from neuroscale.planning.fit import PINNED, device
-from neuroscale.planning.measured import (
-    MOST_HITS,
-    measured_server,
-    measurements_of,
-    remarks_on,
-    same_cache,
-    served_with,
-    with_measured_speed,
-)
-from neuroscale.planning.plan import read_plan
-from neuroscale.planning.replica_memory import served_facts
-from neuroscale.planning.speed import Load, SpeedUnderLoad
 from neuroscale.planning.speed.load import MOST_USERS
-from neuroscale.repo.layout import ACCELERATORS, PLAN_FILE
-from neuroscale.repo.services import find_service, services_of
-from neuroscale.repo.snapshot import FolderSnapshot
-
-_ALIKE = 0.1
-"""How far the measured mean of the tokens may be from those that are asked for."""
-_AT = re.compile(r"(?P<model>.+)@(?:(?P<count>[1-9][0-9]?)x)?(?P<accelerator>[a-z0-9-]+)")
-_USUAL = (8, 1024, 256)
-_FIGURES = (
-    ("ttft_mean", "TTFT mean", duration),
-    ("ttft_p95", "TTFT p95", duration),
-    ("inter_token_mean", "inter-token mean", duration),
-    ("inter_token_p95", "inter-token p95", duration),
-    ("user_rate", "tokens/s of a user", pace),
-    ("total_rate", "tokens/s in all", pace),
-)
-
-
-@dataclass(frozen=True)
-class Subject:
-    """One replica to compare. `loads`: what was measured of it, each with its measurement; `predict`: the speed under a
-    load that was not."""
-
-    title: str
-    model: ModelEntry | None
-    accelerator: str
-    count: int
-    vllm_version: str
-    arguments: ServedWith
-    loads: tuple[tuple[Measurement, MeasuredLoad], ...]
-    predict: Callable[[Load], SpeedUnderLoad]
-
-
-@dataclass(frozen=True)
-class Column:
-    """A subject's figures: seconds, and tokens of answers a second (None: not known). `basis`: `measured`, or the
-    coverage of a prediction. `load`: users, and tokens of a prompt and of an answer."""
-
-    subject: Subject
-    basis: str
-    load: tuple[int, int, int]
-    figures: dict[str, float | None]
-    one: Measurement | None = None
-    prefix_hit_share: float | None = None
-
-    @property
-    def told(self) -> str:
-        """What the figures rest on, in words."""
-        if self.one is not None:
-            return f"measured on {self.one.date}"
-        if self.basis == "measured":
-            return "predicted from another load that was measured"
-        return "not known" if self.basis == "unknown" else f"predicted ({self.basis})"
-
-    @property
-    def vllm_version(self) -> str:
-        return self.one.vllm_version if self.one else self.subject.vllm_version
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The arguments that the command set."""
-        served = self.one.arguments if self.one else self.subject.arguments
-        return served.model_dump(exclude_defaults=True)
 
 
 def compare(
@@ -120,7 +44,7 @@ def compare(
     """Set the measured speed of services or models side by side under one load, and name what is not comparable. What
     was not measured is predicted, and says so. Exit status 1: of one, no figure is known."""
     opened = open_repository(repository)
-    found = [subject for named in subjects for subject in _subjects(named, opened)]
+    found = [subject for named in subjects for subject in subjects_of(named, opened)]
     if len(found) < 2:
         told = f"names {len(found)} server, and nothing to compare it with"
         raise InputError.at("the command line", "A B...", told, "Name two services, or two models with measurements.")
@@ -133,95 +57,6 @@ def compare(
     else:
         _print(load, columns, apart)
     return ExitStatus.FINDINGS if any(one.basis == "unknown" for one in columns) else ExitStatus.PASSED
-
-
-def usual_load(subjects: Sequence[Subject]) -> tuple[int, int, int]:
-    """The load that most subjects have measured, of several the one with the most users."""
-    keys = Counter(key for subject in subjects for key in {load.key for _, load in subject.loads})
-    return max(keys, key=lambda key: (keys[key], key)) if keys else _USUAL
-
-
-def column_of(subject: Subject, load: tuple[int, int, int]) -> Column:
-    """The figures of a subject under a load: measured with as many users and about as many tokens, else predicted."""
-    for one, measured in subject.loads:
-        near = all(abs(there / wanted - 1) <= _ALIKE for there, wanted in zip(measured.key[1:], load[1:], strict=True))
-        if measured.users == load[0] and near:
-            return Column(subject, "measured", measured.key, _measured(measured), one, measured.prefix_hit_share)
-    speed = subject.predict(Load(*load))
-    values = (
-        *(speed.ttft_mean, speed.ttft_p95, speed.inter_token_mean, speed.inter_token_p95),
-        *(speed.tokens_per_second_user, speed.tokens_per_second_total),
-    )
-    figures = {name: each.value if each else None for (name, _, _), each in zip(_FIGURES, values, strict=True)}
-    return Column(subject, speed.coverage, load, figures)
-
-
-def _measured(load: MeasuredLoad) -> dict[str, float | None]:
-    first, token, rates = load.ttft_seconds, load.inter_token_seconds, load.tokens_per_second
-    firsts = (first.mean, first.p95) if first else (None, None)
-    values = (*firsts, token.mean, token.p95, rates.user, rates.total)
-    return {name: value for (name, _, _), value in zip(_FIGURES, values, strict=True)}
-
-
-def differences(columns: Sequence[Column]) -> Iterator[str]:
-    """What is not the same for all, as sentences: figures that differ may differ for that reason."""
-
-    def apart(what: str, values: Sequence[str]) -> Iterator[str]:
-        if len(set(values)) > 1:
-            pairs = zip(columns, values, strict=True)
-            yield f"{what}: {'; '.join(f'{column.subject.title} {value}' for column, value in pairs)}."
-
-    yield from apart("Some figures are predictions", [one.told for one in columns])
-    yield from apart("The loads differ", ["{:,} users, {:,} + {:,} tokens".format(*one.load) for one in columns])
-    yield from apart("The accelerators differ", [f"{one.subject.count} x {one.subject.accelerator}" for one in columns])
-    yield from apart("The versions of vLLM differ", [one.vllm_version for one in columns])
-    cached = ["had" if (one.prefix_hit_share or 0.0) > MOST_HITS else "had no" for one in columns]
-    yield from apart("Prefix caching differs", [f"{each} prompts in its cache" for each in cached])
-    names = sorted({name for one in columns for name in one.arguments})
-    parallel = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
-    for name in names:
-        if name not in parallel:
-            option = f"--{name.replace('_', '-')}"
-            yield from apart(f"{option} differs", [str(one.arguments.get(name, "by default")) for one in columns])
-    roots = [(one.subject.model.variant_of or one.subject.model.name) if one.subject.model else "" for one in columns]
-    if len(set(roots)) > 1:
-        yield "The models differ: each counts tokens by its own tokenizer, so as many tokens are not as much text."
-
-
-def doubts_of(columns: Sequence[Column], catalog: Catalog) -> Iterator[str]:
-    """What a reviewer of the measurements that are shown must know."""
-    for column in columns:
-        model, one = column.subject.model, column.one
-        if model is not None and one is not None:
-            place = model.measurements.index(one)
-            yield from (told for at, told in remarks_on(model, catalog.accelerators) if at == place)
-
-
-def as_mapping(load: tuple[int, int, int], columns: Sequence[Column], apart: Sequence[str]) -> dict[str, Any]:
-    """The comparison for programs: seconds, and tokens a second; null where nothing is known."""
-    return {
-        "schema_version": 1,
-        "load": dict(zip(("users", "prompt_tokens", "answer_tokens"), load, strict=True)),
-        "subjects": [
-            {
-                "name": one.subject.title,
-                "model": one.subject.model.name if one.subject.model else None,
-                "accelerator": one.subject.accelerator,
-                "count": one.subject.count,
-                "vllm_version": one.vllm_version,
-                "arguments": one.arguments,
-                "is_measured": one.one is not None,
-                "basis": one.told,
-                "date": str(one.one.date) if one.one else None,
-                "report": one.one.report if one.one else None,
-                "load": dict(zip(("users", "prompt_tokens", "answer_tokens"), one.load, strict=True)),
-                "prefix_hit_share": one.prefix_hit_share,
-                **{name: None if value is None else float(f"{value:.4g}") for name, value in one.figures.items()},
-            }
-            for one in columns
-        ],
-        "not_comparable": list(apart),
-    }
 
 
 def _print(load: tuple[int, int, int], columns: Sequence[Column], apart: Sequence[str]) -> None:
@@ -241,7 +76,7 @@ def _print(load: tuple[int, int, int], columns: Sequence[Column], apart: Sequenc
         ("vLLM", [one.vllm_version for one in columns]),
         ("figures are", [one.told for one in columns]),
     ]
-    for name, words, worded in _FIGURES:
+    for name, words, worded in FIGURES:
         values = [one.figures[name] for one in columns]
         rows.append((words, ["-" if value is None else worded(value) for value in values]))
     for words, cells in rows:
@@ -249,79 +84,3 @@ def _print(load: tuple[int, int, int], columns: Sequence[Column], apart: Sequenc
     console.print(table)
     for sentence in apart:
         line(console, f"- {terminal(sentence, 600)}")
-
-
-def _subjects(named: str, opened: Repository) -> Iterator[Subject]:
-    """The replicas that a word of the command line names. Raises InputError."""
-    catalog = opened.catalog
-    at = _AT.fullmatch(named)
-    if at is not None and at["model"] in catalog.models:
-        yield from _on(named, catalog.models[at["model"]], at["accelerator"], int(at["count"] or 1), catalog)
-    elif named in catalog.models:
-        entry = catalog.models[named]
-        found = [one for one in entry.measurements if one.loads and one.weights == entry.weights_digest]
-        if not found:
-            told = f"{named} has no measured load in the catalog"
-            fix = f"Name an accelerator for a prediction, such as {named}@nvidia-l4; or measure: neuroscale bench."
-            raise InputError.at("the command line", "A B...", told, fix)
-        titles = [f"{named}@{one.count}x{one.accelerator}" for one in found]
-        for title, one in zip(titles, found, strict=True):
-            said = (f"{name}={value}" for name, value in one.arguments.model_dump(exclude_defaults=True).items())
-            more = f" ({', '.join((f'vLLM {one.vllm_version}', *said))})" if titles.count(title) > 1 else ""
-            yield _of_measurement(f"{title}{more}", entry, one, catalog)
-    else:
-        yield _of_service(named, opened)
-
-
-def _on(named: str, entry: ModelEntry, accelerator: str, count: int, catalog: Catalog) -> Iterator[Subject]:
-    if accelerator not in catalog.accelerators:
-        fix = suggest(accelerator, catalog.accelerators, ACCELERATORS)
-        raise InputError.at("the command line", named, f"{accelerator!r} is not an accelerator of the catalog", fix)
-    alike = [one for one in entry.measurements if (one.accelerator, one.count) == (accelerator, count) and one.loads]
-    for one in alike:
-        if one.weights == entry.weights_digest:
-            yield _of_measurement(named, entry, one, catalog)
-            return
-    question = Question(entry.name, accelerator, count, "", PINNED, None, None)
-    yield _of_question(named, question, catalog)
-
-
-def _of_measurement(title: str, entry: ModelEntry, one: Measurement, catalog: Catalog) -> Subject:
-    where = device(catalog.accelerators[one.accelerator])
-    server = measured_server(entry, served_facts(entry), where, one)
-    return Subject(
-        title,
-        entry,
-        one.accelerator,
-        one.count,
-        one.vllm_version,
-        one.arguments,
-        tuple((one, load) for load in one.loads),
-        lambda load: with_measured_speed(server, entry, load).under(load),
-    )
-
-
-def _of_service(named: str, opened: Repository) -> Subject:
-    snapshot = FolderSnapshot(opened.root)
-    fix = "Or name a model of the catalog, such as `neuroscale model` shows it."
-    path = find_service(named, services_of(snapshot), opened.root, fix=fix)
-    plan = read_plan(snapshot, path.folder)
-    if plan is None:
-        raise InputError.at(f"{path.folder}/{PLAN_FILE}", "", "is missing", f"Run: neuroscale replan {path.folder}")
-    return _of_question(f"{path.environment}/{path.service}", question_of(plan), opened.catalog)
-
-
-def _of_question(title: str, question: Question, catalog: Catalog) -> Subject:
-    said = asked(question, catalog)
-    entry = catalog.models.get(question.model)
-    alike = measurements_of(entry, said.where, said.arguments, question.vllm_version)
-    return Subject(
-        title,
-        entry,
-        str(question.accelerator),
-        said.arguments.ranks,
-        question.vllm_version,
-        served_with(said.arguments),
-        tuple((one, load) for one in alike if same_cache(one, said.arguments) for load in one.loads),
-        lambda load: answer(question, load, None, catalog).speed,
-    )

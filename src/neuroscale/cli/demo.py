@@ -15,6 +15,6 @@ def show_demo(
     ] = None,
 ) -> int:
     """Show the main job from answers to a merge, in a scratch copy of this repository and on a forge of its own."""
-    from neuroscale.cli.demo_run import run_demo
+    from neuroscale.demo.run import run_demo
 
     return run_demo(state, keep=keep)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from neuroscale.catalog import Catalog
-from neuroscale.cli.chosen_cluster import Where
-from neuroscale.cli.fit import Question, answer
-from neuroscale.cli.next_configuration import known, next_configuration
+from neuroscale.actions.chosen_cluster import Where
+from neuroscale.catalog.model_lookup import load_model
 from neuroscale.cli.options import (
+    TO_STDERR,
     ClusterStateOption,
     ContextOption,
     JsonOption,
@@ -27,56 +23,16 @@ from neuroscale.cli.options import (
     ServiceEnvironmentOption,
     TokenFileOption,
     print_json,
+    split_words,
 )
 from neuroscale.core.errors import ExitStatus, InputError
-from neuroscale.core.files import sha256
-from neuroscale.explain import LogLine, diagnose, facts_of_log, load_causes, read_log
-from neuroscale.planning.fit import PINNED
-from neuroscale.policies.description import refused_arguments
-from neuroscale.repo.snapshot import FolderSnapshot, Snapshot
-from neuroscale.report.cause_view import Explanation, Proposal, cause_lines, cause_mapping
+from neuroscale.explain import LogLine, read_log
+from neuroscale.explain.explanation import Explanation, explain_lines
+from neuroscale.planning.fit_question import Question
+from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.report.cause_view import cause_lines, cause_mapping
 
-OVERRIDDEN = timedelta(days=30)
-"""How long the overrides hold that it proposes: until the request itself is changed."""
 _LONGEST_READING = 600  # seconds
-
-
-def explain_lines(
-    lines: list[LogLine],
-    given: Question,
-    catalog: Catalog,
-    service: str = "",
-    asks: Callable[[Proposal], bool] = lambda _: True,
-    policies: Snapshot | None = None,
-) -> Explanation:
-    """What a log says, and the next configuration. In `given`, an empty text or None is what the log tells. `asks`:
-    whether the service's request can ask for a configuration. `policies`: the repository whose policies it keeps."""
-    diagnosis, facts = diagnose(lines, load_causes()), facts_of_log(lines)
-    found = known(facts, given, catalog)
-    proposal, planned, no_next = None, None, ""
-    if found.question is None:
-        no_next = found.lacks if diagnosis.next else ""
-    elif diagnosis.verdict in ("cause", "healthy"):
-        question = _judged(found.question)
-        unjudged = ""
-        try:
-            planned = answer(question, catalog)
-        except InputError as error:
-            told = error.problems[0]
-            unjudged = f"The plan cannot judge it: {told.where} {told.field} {told.message}. {told.fix}"
-        refused = cache(lambda: refused_arguments(policies) if policies else {})
-        proposal, no_next = next_configuration(diagnosis, question, catalog, asks, refused)
-        no_next = no_next and (unjudged or no_next)
-    until = (datetime.now(UTC).date() + OVERRIDDEN).isoformat()
-    digest = sha256("\n".join(line.text for line in lines).encode())
-    return Explanation(diagnosis, facts, proposal, no_next, planned, service, until, log_digest=digest)
-
-
-def _judged(question: Question) -> Question:
-    """The question for a version that the fit judges: what a log says of a build (0.16.0rc2.dev236+g3b30e6150) may be
-    none."""
-    version = question.vllm_version.partition("+")[0].partition("rc")[0].partition(".dev")[0].partition(".post")[0]
-    return replace(question, vllm_version=version or PINNED)
 
 
 def explain(
@@ -126,17 +82,20 @@ def explain(
     reads a log (--log), or the logs and the state of a service's pod in its cluster. Of a service that answers, say why
     it is slow: the bound that it hits, by its counters, beside its plan, and what would help. Exit status: 0 it started
     and hits no bound, 1 it did not or does, 2 the log cannot be read."""
-    from neuroscale.cli.open_repository import open_repository
+    from neuroscale.actions.open_repository import open_repository
 
     if not service and log is None:
         fix = "Write explain SERVICE, or explain --log FILE (--log - for standard input), or both."
         raise InputError.at("the command line", "SERVICE", "names neither a service nor a log", fix)
     opened = open_repository(repository)
-    given = Question(model, accelerator or None, count, vllm_args, vllm_version, memory_gib, None)
+    look_up = partial(load_model, catalog=opened.catalog)
+    given = Question(
+        model, accelerator or None, count, split_words(vllm_args), vllm_version, memory_gib, None, look_up=look_up
+    )
     if log is not None and not service:
         explained = explain_lines(_read(log), given, opened.catalog, policies=FolderSnapshot(opened.root))
     else:
-        from neuroscale.cli.explained_service import explain_log_of, explain_service
+        from neuroscale.actions.explained_service import explain_log_of, explain_service
 
         if not 0 <= seconds <= _LONGEST_READING or 0 < seconds < 1:
             fix = f"Write 1 to {_LONGEST_READING}, or 0."
@@ -146,15 +105,16 @@ def explain(
             explained = explain_log_of(service, environment, _read(log), given, where, opened)
         else:
             seconds = 0 if record else seconds  # a start has no counters
-            explained = explain_service(service, environment, where, given, opened, seconds)
+            explained = explain_service(service, environment, where, given, opened, seconds, TO_STDERR)
     if not record:
         return show(explained, as_json=as_json)
-    from neuroscale.cli import measurements
-    from neuroscale.cli.service_change import Forge
+    from neuroscale.actions import measurement_records
+    from neuroscale.actions.service_change import ForgeChoice
+    from neuroscale.cli.options.change_outcome import record as record_measurement
 
-    measured = measurements.of_start(explained, opened.catalog)
-    forge = Forge(repository, remote, token_file, local)
-    return measurements.record(measured, opened.root, forge, dry_run=dry_run, as_json=as_json)
+    measured = measurement_records.of_start(explained, opened.catalog)
+    forge = ForgeChoice(repository, remote, token_file, local)
+    return record_measurement(measured, opened.root, forge, dry_run=dry_run, as_json=as_json)
 
 
 def show(explained: Explanation, *, as_json: bool) -> int:

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where, asked_cluster, open_cluster
-from neuroscale.cli.open_repository import open_repository, opened_publisher
+from neuroscale.actions.chosen_cluster import Where, asked_cluster, open_cluster
+from neuroscale.actions.open_repository import open_repository, opened_publisher
 from neuroscale.cli.options import (
+    TO_STDERR,
     ClusterStateOption,
     ContextOption,
     JsonOption,
@@ -65,7 +66,9 @@ def show_history(
         git = stack.enter_context(contextlib.closing(Git(opened.root)))
         forge, tip = None, ""
         try:
-            _, publisher = stack.enter_context(opened_publisher(opened.root, remote, token_file, local=local))
+            _, publisher = stack.enter_context(
+                opened_publisher(opened.root, remote, token_file, TO_STDERR, local=local)
+            )
             forge, base = publisher.forge, publisher.base()
             branch, tip = base.branch, base.commit
         except NeuroscaleError as error:
@@ -79,7 +82,7 @@ def show_history(
         if forge is not None:
             found, told = with_pull_requests(forge, branch, found)
             missing += told
-        where = asked_cluster(Where(context, kubeconfig, state), opened.root, path.environment)
+        where = asked_cluster(Where(context, kubeconfig, state), opened.root, path.environment, TO_STDERR)
         try:
             with open_cluster(where) as cluster:
                 found, told = with_deployments(git, cluster, path, found)

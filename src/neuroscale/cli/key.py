@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Service, Where, opened_service
-from neuroscale.cli.open_repository import open_repository
+from neuroscale.actions.chosen_cluster import Service, Where, opened_service
+from neuroscale.actions.open_repository import open_repository
 from neuroscale.cli.options import (
+    TO_STDERR,
     ClusterStateOption,
     ContextOption,
     KubeconfigOption,
@@ -21,7 +22,7 @@ from neuroscale.cluster.endpoint.key_rotation import rotate
 from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import terminal
 from neuroscale.kube.client import Cluster
-from neuroscale.rendering.api_key_names import secret_name
+from neuroscale.rendering.object_names import secret_name
 
 
 def manage_key(
@@ -54,7 +55,7 @@ def manage_key(
     """Make a service's API key if it is missing, or replace it. Exit status 1: a pod does not accept the new key."""
     opened = open_repository(repository)
     status = ExitStatus.PASSED
-    with opened_service(service, environment, Where(context, kubeconfig, state), opened) as chosen:
+    with opened_service(service, environment, Where(context, kubeconfig, state), opened, TO_STDERR) as chosen:
         cluster, found = chosen.cluster, chosen.service
         if rotate and key.get(cluster, found.namespace, secret_name(found.name)) is not None:
             status = _replace(cluster, found, wait, with_outage)

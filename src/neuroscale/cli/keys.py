@@ -10,14 +10,14 @@ from typing import Annotated
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where, asked_cluster, clone_for, open_cluster
-from neuroscale.cli.open_repository import open_repository
-from neuroscale.cli.options import ClusterStateOption, ContextOption, KubeconfigOption, RepositoryOption
+from neuroscale.actions.chosen_cluster import Where, asked_cluster, clone_for, open_cluster
+from neuroscale.actions.open_repository import open_repository
+from neuroscale.cli.options import TO_STDERR, ClusterStateOption, ContextOption, KubeconfigOption, RepositoryOption
 from neuroscale.cluster.endpoint import key
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import terminal
 from neuroscale.kube.client import Cluster
-from neuroscale.rendering.api_key_names import secret_name
+from neuroscale.rendering.object_names import secret_name
 from neuroscale.smoke.expected_services import Service, Target, load_target
 
 _BETWEEN = 1.0
@@ -35,7 +35,7 @@ def make_keys(
 ) -> int:
     """Make the API keys that an environment's services lack, without showing them."""
     opened = open_repository(repository)
-    where = asked_cluster(Where(context, kubeconfig, state), opened.root, environment)
+    where = asked_cluster(Where(context, kubeconfig, state), opened.root, environment, TO_STDERR)
     target = _target(where, opened.root, opened.settings.repository.default_branch, environment)
     wanted = [one for one in target.services if key.reference(one.wanted) is not None]
     problems = []

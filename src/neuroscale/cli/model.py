@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from neuroscale.actions.open_repository import open_repository
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.model_lookup import load_model
-from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import JsonOption, RepositoryOption, plain_console, print_json
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.models.facts_json import as_mapping

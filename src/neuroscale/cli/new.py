@@ -20,8 +20,8 @@ def new(
 
 def new_service(answers: Path | None, repository: Path | None, *, interactive: bool) -> int:
     """Run the template's steps for the answers and write the service's folder. A refused plan writes nothing."""
-    from neuroscale.cli.form_answers import ask, check_source, read_answers
-    from neuroscale.cli.open_repository import open_repository
+    from neuroscale.actions.open_repository import open_repository
+    from neuroscale.cli.options.form_answers import ask, check_source, read_answers
     from neuroscale.core.printable import terminal
     from neuroscale.planning.override_shortfalls import unmet_demands
     from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError, request_of

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from neuroscale.cli.options import (
+    TO_STDERR,
     JsonOption,
     KubeconfigOption,
     PictureOption,
@@ -31,11 +32,11 @@ def show_plan(
 ) -> int:
     """Show what the platform decides for a request: accelerator, memory, flags, price. Exit status 1: refused, or the
     cluster has no room for it now."""
-    from neuroscale.cli.open_repository import open_repository
+    from neuroscale.actions.open_repository import open_repository
     from neuroscale.planning.override_shortfalls import unmet_demands
 
     opened = open_repository(repository)
-    asked = opened.read_request(request)
+    asked = opened.read_request(request, TO_STDERR)
     made = opened.plan(asked)
     if picture is not None:
         from neuroscale.report.memory_picture import write_picture

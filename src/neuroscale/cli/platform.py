@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from neuroscale.actions.open_repository import open_repository, remote_address
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import Settings, check_settings, load_settings
-from neuroscale.cli.open_repository import open_repository, remote_address
 from neuroscale.cli.options import (
     JsonOption,
     KubeconfigOption,

@@ -12,9 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where, opened_service
-from neuroscale.cli.open_repository import open_repository
+from neuroscale.actions.chosen_cluster import Where, opened_service
+from neuroscale.actions.open_repository import open_repository
 from neuroscale.cli.options import (
+    TO_STDERR,
     ClusterStateOption,
     ContextOption,
     JsonOption,
@@ -221,7 +222,7 @@ def _endpoint(
             yield endpoint, None
         return
     opened = open_repository(repository)
-    with opened_service(service, environment, where, opened) as chosen:
+    with opened_service(service, environment, where, opened, TO_STDERR) as chosen:
         cluster, found = chosen.cluster, chosen.service
         if not base_url:
             asked_for = next(one for one in chosen.statuses if one.namespace == found.namespace)

@@ -10,25 +10,22 @@ from typing import Annotated
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where
-from neuroscale.cli.chosen_metrics import (
-    AskedEnvironmentOption,
-    OpenCostOption,
-    WindowOption,
-    costs_and_plans,
-    or_local,
-)
-from neuroscale.cli.open_repository import open_repository
+from neuroscale.actions.chosen_cluster import Where
+from neuroscale.actions.chosen_metrics import costs_and_plans, or_local
+from neuroscale.actions.open_repository import open_repository
+from neuroscale.actions.workflow_environment import repository_url
 from neuroscale.cli.options import (
+    AskedEnvironmentOption,
     ClusterStateOption,
     ContextOption,
     JsonOption,
     KubeconfigOption,
+    OpenCostOption,
     RepositoryOption,
+    WindowOption,
     plain_console,
     print_json,
 )
-from neuroscale.cli.workflow_environment import repository_url
 from neuroscale.core.errors import ExitStatus
 from neuroscale.forge.connect import connect
 from neuroscale.forge.sticky_comment import keep_issue

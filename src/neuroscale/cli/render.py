@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from neuroscale.cli.open_repository import open_repository, read_file
-from neuroscale.cli.options import RepositoryOption
+from neuroscale.actions.open_repository import open_repository, read_file
+from neuroscale.cli.options import TO_STDERR, RepositoryOption
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.planning.plan import load_plan
 from neuroscale.planning.planner import request_digest
@@ -25,7 +25,7 @@ def render_request(
 ) -> int:
     """Render a request and its plan to manifests, and write them."""
     opened = open_repository(repository)
-    asked = opened.read_request(request)
+    asked = opened.read_request(request, TO_STDERR)
     lock = request.parent / PLAN_FILE
     if lock.exists():
         planned = load_plan(read_file(lock), str(lock))

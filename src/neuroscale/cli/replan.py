@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from neuroscale.cli.open_repository import open_repository
-from neuroscale.cli.options import RepositoryOption
+from neuroscale.actions.open_repository import open_repository
+from neuroscale.cli.options import TO_STDERR, RepositoryOption
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.rendering.service_folder import render, write
 from neuroscale.repo.layout import REQUEST_FILE, ServicePath
@@ -24,7 +24,7 @@ def replan_service(
     opened = open_repository(repository)
     folder = opened.root / find_service(service, services_of(FolderSnapshot(opened.root)), opened.root).folder
     file = folder / REQUEST_FILE
-    request = opened.read_request(file)
+    request = opened.read_request(file, TO_STDERR)
     wanted = ServicePath(request.environment, request.service).folder
     if folder.resolve() != (opened.root / wanted).resolve():
         raise InputError.at(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neuroscale.cli.options import (
+    TO_STDERR,
     AnswersOption,
     InteractiveOption,
     JsonOption,
@@ -36,10 +37,10 @@ def request_service(
     repository: RepositoryOption = None,
 ) -> int:
     """Ask for a service: plan, render, judge, and open the pull request (or bring the open one up to date)."""
-    from neuroscale.cli.form_answers import Answers, ask, check_source, read_answers, written_request
-    from neuroscale.cli.open_repository import opened_publisher
+    from neuroscale.actions.open_repository import opened_publisher
     from neuroscale.cli.options import say_progress
-    from neuroscale.cli.request_outcome import print_outcome
+    from neuroscale.cli.options.change_outcome import print_outcome
+    from neuroscale.cli.options.form_answers import Answers, ask, check_source, read_answers, written_request
     from neuroscale.forge.request_flow import Desk
     from neuroscale.forge.service_changes import Named, Requested
     from neuroscale.rendering.scaffolder.plan_step import answers_of, request_of
@@ -59,6 +60,6 @@ def request_service(
         present = answers_of(Named(service, root).version(main).request) if service else None
         return request_of(ask(main.inputs, on_stderr=True, present=present).values, None)
 
-    with opened_publisher(root, remote, token_file, local=local) as (git, publisher), given.located():
+    with opened_publisher(root, remote, token_file, TO_STDERR, local=local) as (git, publisher), given.located():
         outcome = Desk(git, publisher, say_progress).bring(Requested(request))
     return print_outcome(outcome, as_json=as_json)

@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from neuroscale.cli.chosen_metrics import PrometheusOption
+from neuroscale.actions.service_change import ForgeChoice
 from neuroscale.cli.options import (
+    TO_STDERR,
+    ChangedServiceArgument,
     ClusterStateOption,
     ContextOption,
+    DryRunOption,
     JsonOption,
     KubeconfigOption,
     LocalForgeOption,
+    PrometheusOption,
+    ReasonOption,
     RemoteOption,
     RepositoryOption,
     TokenFileOption,
-    say_progress,
 )
-from neuroscale.cli.service_change import (
-    ChangedServiceArgument,
-    DryRunOption,
-    Forge,
-    ReasonOption,
-    once_for_each_main,
-    run_change,
-)
-
-if TYPE_CHECKING:
-    from neuroscale.catalog.settings import Settings
-    from neuroscale.cli.chosen_cluster import Where
-    from neuroscale.forge.request_flow import Main, Version
-    from neuroscale.planning.plan import Plan
-    from neuroscale.repo.layout import ServicePath
-
-_DAYS = 7  # for how long back the requests are counted
+from neuroscale.cli.options.change_outcome import run_change
 
 
 def retire_service(
@@ -55,14 +42,15 @@ def retire_service(
 ) -> int:
     """Remove a service: show its requests of the last days, what it saves and what remains, and open the pull request
     that removes its folder. `neuroscale restore` brings it back."""
-    from neuroscale.cli.chosen_cluster import Where
+    from neuroscale.actions.chosen_cluster import Where
+    from neuroscale.actions.retirement import said_of
     from neuroscale.forge.service_changes import Named, Retired
 
     where = Where(context, kubeconfig, state)
-    forge = Forge(repository, remote, token_file, local)
+    forge = ForgeChoice(repository, remote, token_file, local)
 
     def change(root: Path, _: object) -> Retired:
-        return Retired(Named(service, root), said_of(where, prometheus_url, root, reason, local=local))
+        return Retired(Named(service, root), said_of(where, prometheus_url, root, reason, TO_STDERR, local=local))
 
     return run_change(forge, change, dry_run=dry_run, as_json=as_json)
 
@@ -83,7 +71,7 @@ def restore_service(
     """Bring back a service that was removed: as its folder was before, if it still passes the gate, or planned anew."""
     from neuroscale.forge.service_changes import Named, Restored
 
-    forge = Forge(repository, remote, token_file, local)
+    forge = ForgeChoice(repository, remote, token_file, local)
     return run_change(
         forge,
         lambda root, _: Restored(Named(service, root), anew=anew, reason=reason),
@@ -93,83 +81,3 @@ def restore_service(
         if anew
         else "Its files of then do not pass any more: --anew plans its answers with today's catalog.",
     )
-
-
-def said_of(
-    where: Where, prometheus_url: str, root: Path, reason: str, *, local: bool
-) -> Callable[[Main, ServicePath, Version], Sequence[str]]:
-    def said(main: Main, path: ServicePath, version: Version) -> Sequence[str]:
-        plan = version.plan
-        sentences = [f"Why: {reason}"] if reason else []
-        if plan is None:
-            return [*sentences, "Its plan cannot be read: what it costs, and what remains of it, is not known."]
-        return [
-            *sentences,
-            last_requests(main.inputs.settings, path, plan, where, prometheus_url, root),
-            _saves(plan),
-            *what_remains(plan, root, local=local),
-        ]
-
-    return once_for_each_main(said)
-
-
-def last_requests(settings: Settings, path: ServicePath, plan: Plan, where: Where, url: str, root: Path) -> str:
-    """Who still called it, as far as its metrics say."""
-    from neuroscale.cli.chosen_cluster import asked_cluster
-    from neuroscale.cli.chosen_metrics import prometheus_of
-    from neuroscale.cluster.metrics.service_metrics import finished_requests
-    from neuroscale.core.errors import NeuroscaleError, Problem
-    from neuroscale.core.printable import terminal
-
-    if not url:
-        where = asked_cluster(where, root, path.environment)
-    ambiguous = Problem("the command line", "--prometheus-url", "", "Name the Prometheus to ask.")
-    try:
-        say_progress("Asking Prometheus who called it")
-        with prometheus_of(path.environment, where, url, settings, ambiguous) as prometheus:
-            at = prometheus.now()
-            counts = [
-                finished_requests(prometheus, plan.tenancy.namespace, path.service, at, days * 86400.0)
-                for days in (_DAYS, 1)
-            ]
-    except NeuroscaleError as error:
-        typer.echo(f"Its metrics were not read: {terminal(str(error), 1000)}", err=True)
-        return "Who still calls it is not known: its metrics were not read."
-    # Two digits: the same command a minute later finds its pull request as it should be.
-    week, day = (None if count is None else round(float(f"{count:.2g}")) for count in counts)
-    if week is None:
-        return f"Prometheus has no requests of it in the last {_DAYS} days: it was not scraped, or did not run."
-    clients = ", ".join([plan.tenancy.namespace, *plan.surroundings.client_namespaces])
-    who = f" Metrics do not say whose they are: pods of {clients} may call it." if week else ""
-    return f"It answered about {week:,} requests in the last {_DAYS} days, {day or 0:,} of them in the last 24 h.{who}"
-
-
-def _saves(plan: Plan) -> str:
-    from neuroscale.core.quantities import usd
-
-    low, high = plan.cost.monthly_min, plan.cost.monthly_max
-    if low is None or high is None:
-        return f"What this saves is not known: the catalog had no price for {plan.accelerator}."
-    held = f"{plan.replicas.min * plan.accelerator_count:,} x {plan.accelerator}"
-    return f"This saves {usd(low, high)} a month, and gives {held} back."
-
-
-def what_remains(plan: Plan, root: Path, *, local: bool) -> list[str]:
-    """What of it is not in Git, and what stays in the cluster. `local`: in that of the repository's local platform,
-    whose kubeconfig the line names; a pull request elsewhere is read on other machines.
-    """
-    from neuroscale.cli.chosen_cluster import local_kubeconfig
-    from neuroscale.cluster.command_lines import lines_with
-    from neuroscale.rendering.api_key_names import secret_name
-
-    there = local_kubeconfig(root, plan.environment) if local else None
-    kubectl = lines_with([f"--kubeconfig={there}"], None).kubectl if there else "kubectl"
-    secret, namespace = secret_name(plan.service), plan.tenancy.namespace
-    told = [
-        f"Its API key is the Secret {secret} of {namespace}, outside Git. If `neuroscale key` or the smoke workflow "
-        "made it, the cluster deletes it with the service, and a restored service has a new key. If not, it remains. "
-        f"Once the service is gone: {kubectl} --namespace {namespace} delete secret {secret} --ignore-not-found"
-    ]
-    if plan.needs_hugging_face_token:
-        told.append(f"The Secret {plan.surroundings.token_secret} of {namespace} remains too: other services read it.")
-    return told

@@ -49,11 +49,11 @@ def serve_plans(
     but pull requests, as the person who is signed in."""
     import socket
 
-    from neuroscale.cli.chosen_cluster import Where
-    from neuroscale.cli.open_repository import forge_address, open_repository
-    from neuroscale.cli.portal_surroundings import Around
+    from neuroscale.actions.chosen_cluster import Where
+    from neuroscale.actions.open_repository import forge_address, open_repository
     from neuroscale.forge.token import find_token, read_token
     from neuroscale.portal.app import create_app, serve
+    from neuroscale.portal.cluster_questions import Around
     from neuroscale.portal.exposure import exposure_at
     from neuroscale.portal.pending_changes import PendingChanges
     from neuroscale.rendering.scaffolder.template import PLAN_ROUTE

@@ -8,22 +8,18 @@ from typing import Annotated
 
 import typer
 
-from neuroscale.cli.chosen_cluster import Where
-from neuroscale.cli.chosen_metrics import (
-    COMMAND_LINE,
-    AskedEnvironmentOption,
-    OpenCostOption,
-    WindowOption,
-    costs_and_plans,
-    or_local,
-)
-from neuroscale.cli.open_repository import open_repository
+from neuroscale.actions.chosen_cluster import Where
+from neuroscale.actions.chosen_metrics import COMMAND_LINE, costs_and_plans, or_local
+from neuroscale.actions.open_repository import open_repository
 from neuroscale.cli.options import (
+    AskedEnvironmentOption,
     ClusterStateOption,
     ContextOption,
     JsonOption,
     KubeconfigOption,
+    OpenCostOption,
     RepositoryOption,
+    WindowOption,
     plain_console,
     print_json,
 )

@@ -4,89 +4,35 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from neuroscale.catalog import Catalog, ModelEntry
-from neuroscale.cli.fit import (
+from neuroscale.catalog.model_lookup import load_model
+from neuroscale.cli.options import (
     AcceleratorOption,
     ArgumentsOption,
     BandwidthOption,
     CountOption,
+    JsonOption,
     MemoryOption,
     ModelOption,
-    Question,
+    RepositoryOption,
     VersionOption,
-    asked,
-    fitted,
+    plain_console,
+    print_json,
+    split_words,
 )
-from neuroscale.cli.options import JsonOption, RepositoryOption, plain_console, print_json
 from neuroscale.core.errors import ExitStatus, InputError
-from neuroscale.planning.fit import PINNED, Fit
-from neuroscale.planning.measured import with_measured_speed
-from neuroscale.planning.speed import Estimate, Load, ReplicaSpeed, SpeedUnderLoad
+from neuroscale.planning.fit import PINNED
+from neuroscale.planning.fit_question import Question
+from neuroscale.planning.speed import Estimate, Load
 from neuroscale.planning.speed.load import MOST_USERS
+from neuroscale.planning.speed_question import Answer, answer
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The speed of a replica under a load, and the most users that keep a TTFT (None: not asked for, or unknown).
-    `replica`: without what the catalog's `entry` of the model measured (None: the catalog lacks it)."""
-
-    fit: Fit
-    replica: ReplicaSpeed
-    entry: ModelEntry | None
-    speed: SpeedUnderLoad
-    largest_users: int | None
-
-    @property
-    def starts(self) -> bool:
-        return self.fit.verdict != "refused"
-
-    def under(self, users: int) -> SpeedUnderLoad:
-        """The speed under the same load with another number of users."""
-        load = replace(self.speed.load, users=users, requests_per_second=None)
-        return under(with_measured_speed(self.replica, self.entry, load), self.fit, load)
-
-
-def answer(question: Question, load: Load, p95_ttft: float | None, catalog: Catalog) -> Answer:
-    """The answer. Without --max-model-len in the arguments, requests may be as long as fits. Raises InputError."""
-    said = asked(question, catalog)
-    if said.arguments.max_model_len is None:
-        said = replace(said, arguments=replace(said.arguments, max_model_len=-1))
-    result = fitted(question, said)
-    length = load.prompt_tokens + load.answer_tokens
-    if result.verdict != "refused" and length > result.max_model_len:
-        raise InputError.at(
-            "the command line",
-            "--prompt-tokens",
-            f"prompt and answer have {length:,} tokens, and a request may have {result.max_model_len:,} here",
-            f"Write at most {result.max_model_len} together, or raise --max-model-len in --vllm-args.",
-        )
-    arguments = replace(said.arguments, max_model_len=result.max_model_len)
-    held = max(result.held(length), 1) * arguments.data_parallel_size
-    # Other figures than the catalog's make another accelerator, which nobody measured.
-    same = question.bandwidth_gbs is None and question.tflops is None
-    entry = catalog.models.get(question.model) if same else None
-    replica = ReplicaSpeed(said.facts, said.where, arguments, question.vllm_version, held)
-    corrected = with_measured_speed(replica, entry, load)
-    speed = under(corrected, result, load)
-    largest = None
-    if p95_ttft is not None and speed.coverage != "unknown":
-        largest = corrected.largest_users(load.prompt_tokens, load.answer_tokens, p95_ttft_seconds=p95_ttft)
-    return Answer(result, replica, entry, speed, largest)
-
-
-def under(replica: ReplicaSpeed, result: Fit, load: Load) -> SpeedUnderLoad:
-    """The speed under a load; unknown for a model that does not start."""
-    if result.verdict == "refused":
-        return SpeedUnderLoad(load, "unknown", (f"The model does not start there: {result.reasons[0]}",))
-    return replica.under(load)
 
 
 def as_mapping(result: Answer) -> dict[str, Any]:
@@ -166,16 +112,27 @@ def show_speed(
 ) -> int:
     """Say how fast a replica answers under a load: time to the first token, time between tokens, tokens a second. Exit
     status 1: the model does not start, its speed is unknown, or --p95-ttft is not kept."""
-    from neuroscale.cli.open_repository import open_repository
+    from neuroscale.actions.open_repository import open_repository
 
     for option, value in (("--requests-per-second", requests_per_second), ("--p95-ttft", p95_ttft)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise InputError.at("the command line", option, f"{value:g} is not a number above 0", "Write one above 0.")
     if requests_per_second is not None:
         users = MOST_USERS
-    question = Question(model, accelerator, count, vllm_args, vllm_version, memory_gib, bandwidth_gbs, tflops=tflops)
+    catalog = open_repository(repository).catalog
+    question = Question(
+        model,
+        accelerator,
+        count,
+        split_words(vllm_args),
+        vllm_version,
+        memory_gib,
+        bandwidth_gbs,
+        tflops=tflops,
+        look_up=partial(load_model, catalog=catalog),
+    )
     load = Load(users, prompt_tokens, answer_tokens, requests_per_second)
-    result = answer(question, load, p95_ttft, open_repository(repository).catalog)
+    result = answer(question, load, p95_ttft, catalog)
     if picture is not None:
         from neuroscale.report.speed_view import write_speed_picture
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from neuroscale.cli.chosen_cluster import (
+from neuroscale.actions.chosen_cluster import (
     Where,
     asked_cluster,
     clone_for,
     environment_of,
-    gateway_way,
     local_state,
     open_cluster,
     services_asked,
+    with_curl,
 )
-from neuroscale.cli.open_repository import open_repository
+from neuroscale.actions.open_repository import open_repository
 from neuroscale.cli.options import (
+    TO_STDERR,
     ClusterStateOption,
     ContextOption,
     JsonOption,
@@ -29,15 +29,12 @@ from neuroscale.cli.options import (
     RepositoryOption,
     print_json,
 )
-from neuroscale.cluster.command_lines import curl_line, own_program
 from neuroscale.cluster.service_status import ServiceStatus
 from neuroscale.cluster.service_status_reader import Question, Reader, ServiceStatuses
 from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import terminal
 from neuroscale.kube.client import KubernetesError, RefusedError
-from neuroscale.local.node.service import NODE
-from neuroscale.local.state import State
 
 
 def print_status(answer: ServiceStatuses, question: Question, *, detailed: bool) -> None:
@@ -125,7 +122,9 @@ def show_status(
     """
     opened = open_repository(repository)
     question = services_asked(service, environment, opened)
-    where = asked_cluster(Where(context, kubeconfig, state), opened.root, environment_of(question, opened.root))
+    where = asked_cluster(
+        Where(context, kubeconfig, state), opened.root, environment_of(question, opened.root), TO_STDERR
+    )
     clone = clone_for(where, opened.root, opened.settings.repository.default_branch)
     platform = local_state(where)
     with contextlib.closing(clone), open_cluster(where) as cluster:
@@ -147,28 +146,6 @@ def show_status(
         typer.echo(f"Cluster {terminal(name)} ({terminal(url)})")
         print_status(answer, question, detailed=bool(question.name))
     return ExitStatus.PASSED if answer.ready else ExitStatus.FINDINGS
-
-
-def with_curl(one: ServiceStatus, where: Where, state: State | None, repository: Path | None) -> ServiceStatus:
-    """Add a command that asks the service, if one of its pods answers and its URL has TLS."""
-    answering = [pod for pod in one.pods if pod.state == "ready"]
-    if not answering or not one.url:
-        return one
-    way = None
-    if state is not None:
-        if not any(pod.node == NODE for pod in answering):
-            return dataclasses.replace(one, notes=(*one.notes, "Its pods are simulated: no server answers at its URL."))
-        way = gateway_way(state)
-        if way is None:
-            return one
-    return dataclasses.replace(one, curl=curl_line(one.url, one.model, _key_command(one, where, repository), way))
-
-
-def _key_command(one: ServiceStatus, where: Where, repository: Path | None) -> list[str]:
-    """The command that writes the service's key, with the options of this command."""
-    environment = [f"--environment={one.environment}"] if one.environment else []
-    place = [f"--repository={repository.absolute()}"] if repository else []
-    return [own_program(), "key", one.name, "--print", *environment, *where.options, *place]
 
 
 def _wait(reader: Reader, clone: Clone, question: Question, seconds: float) -> ServiceStatuses:

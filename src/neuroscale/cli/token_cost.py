@@ -11,25 +11,20 @@ from typing import Annotated
 
 import typer
 
+from neuroscale.actions.chosen_cluster import Where
+from neuroscale.actions.chosen_metrics import COMMAND_LINE, costs_and_plans, or_local, prometheus_of
+from neuroscale.actions.open_repository import open_repository
 from neuroscale.catalog import Catalog
-from neuroscale.cli.chosen_cluster import Where
-from neuroscale.cli.chosen_metrics import (
-    COMMAND_LINE,
-    AskedEnvironmentOption,
-    OpenCostOption,
-    PrometheusOption,
-    WindowOption,
-    costs_and_plans,
-    or_local,
-    prometheus_of,
-)
-from neuroscale.cli.open_repository import open_repository
 from neuroscale.cli.options import (
+    AskedEnvironmentOption,
     ClusterStateOption,
     ContextOption,
     JsonOption,
     KubeconfigOption,
+    OpenCostOption,
+    PrometheusOption,
     RepositoryOption,
+    WindowOption,
     plain_console,
     print_json,
 )

@@ -5,26 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neuroscale.actions.service_change import ForgeChoice
 from neuroscale.cli.options import (
+    ChangedServiceArgument,
     ClusterStateOption,
     ContextOption,
+    DryRunOption,
     JsonOption,
     KubeconfigOption,
     LocalForgeOption,
+    ReasonOption,
     RemoteOption,
     RepositoryOption,
-    TokenFileOption,
-)
-from neuroscale.cli.service_change import (
-    ChangedServiceArgument,
-    DryRunOption,
-    Forge,
-    ReasonOption,
     SetOption,
+    TokenFileOption,
     UnsetOption,
     UntilOption,
-    run_change,
 )
+from neuroscale.cli.options.change_outcome import run_change
 from neuroscale.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -52,7 +50,7 @@ def update_service(
     answers stay, and an open pull request of yours for the service gets the change on top. The cluster (that an option
     names, else the local platform) says whether the newest version runs, where the merge's effect depends on it. Exit
     status 1: refused."""
-    from neuroscale.cli.chosen_cluster import Where, unfinished_in
+    from neuroscale.actions.chosen_cluster import Where, unfinished_in
     from neuroscale.forge.service_changes import Named, Updated
     from neuroscale.request.field_changes import read_changes
 
@@ -60,7 +58,7 @@ def update_service(
         told = "names no field to change"
         raise InputError.at("the command line", "--set", told, "Write --set FIELD=VALUE, or --unset FIELD.")
     changes = read_changes(given or (), removed or (), reason, until)
-    forge = Forge(repository, remote, token_file, local)
+    forge = ForgeChoice(repository, remote, token_file, local)
     where = Where(context, kubeconfig, state)
 
     def change(root: Path, _: Publisher) -> Updated:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neuroscale.cli.open_repository import opened_publisher
+from neuroscale.actions.open_repository import opened_publisher
 from neuroscale.cli.options import (
+    TO_STDERR,
     JsonOption,
     LocalForgeOption,
     RemoteOption,
@@ -108,7 +109,7 @@ def upgrade_services(
         from neuroscale.forge.request_flow import Desk
         from neuroscale.forge.upgrades import open_batch
 
-        with opened_publisher(root, remote, token_file, local=local) as (git, publisher):
+        with opened_publisher(root, remote, token_file, TO_STDERR, local=local) as (git, publisher):
             desk = Desk(git, publisher, say_progress)
             main = desk.main()
             where = f"{main.base.branch} at {main.base.commit[:12]}"

@@ -19,7 +19,7 @@ from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Object
 from neuroscale.manifests.objects import SERVICE
 from neuroscale.planning.startup import PROGRESS_DEADLINE, probe_window
-from neuroscale.rendering import api_key_names
+from neuroscale.rendering import object_names
 
 
 def last_warnings(found: tuple[Object, ...], now: datetime) -> tuple[str, ...]:
@@ -166,7 +166,7 @@ class _Look:
         labels = part(self.pod, "metadata", "labels")
         container = str(status.get("name") or "")
         found = replace(self._is("failed", told), waiting=reason, secret=secret, container=container)
-        if not secret or secret != api_key_names.secret_name(str(labels.get(SERVICE) or "")):
+        if not secret or secret != object_names.secret_name(str(labels.get(SERVICE) or "")):
             return found
         used = seconds_since(condition(self.pod, "PodScheduled").get("lastTransitionTime"), self.now)
         late = used is not None and used > PROGRESS_DEADLINE

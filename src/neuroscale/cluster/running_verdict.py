@@ -41,7 +41,7 @@ from neuroscale.kube.client import Object
 from neuroscale.manifests.kserve_pods import STOP, nothing_scales
 from neuroscale.manifests.runtime_merge import runtime_annotations
 from neuroscale.planning.startup import PROGRESS_DEADLINE
-from neuroscale.rendering import api_key_names
+from neuroscale.rendering import object_names
 from neuroscale.repo.layout import SETTINGS
 
 _NO_FIELDS_OF_A_CONTAINER = (
@@ -338,7 +338,7 @@ class Running:
         if not pod.node:  # it has no log
             room = f"Make room for {pod.waits_for}: " if pod.waits_for else ""
             return f"{room}{self.kubectl} describe pod {pod.name}"
-        if pod.secret == api_key_names.secret_name(self.observed.name):
+        if pod.secret == object_names.secret_name(self.observed.name):
             where = f" --environment {self.observed.environment}" if self.observed.environment else ""
             return f"Make its key: {self.observed.lines.own(f'key {self.observed.name}{where}')}"
         if pod.secret:

@@ -17,7 +17,8 @@ from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.validation import items, part, suggest
 from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedError
 from neuroscale.manifests.objects import SERVICE
-from neuroscale.rendering.platform.argocd import ENVIRONMENT_LABEL, NAMESPACE, SERVICE_LABEL, application_name
+from neuroscale.rendering.object_names import application_name
+from neuroscale.rendering.platform.argocd import ENVIRONMENT_LABEL, NAMESPACE, SERVICE_LABEL
 from neuroscale.repo.layout import ServicePath
 
 MANAGED = "app.kubernetes.io/managed-by=neuroscale"

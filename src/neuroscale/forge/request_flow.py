@@ -1,4 +1,4 @@
-"""Runs the change stage: from what a command makes of a service, or of the catalog, to an open pull request.
+"""Runs the change stage: from what a caller makes of a service to an open pull request.
 
 Nothing is pushed unless the gate passes, and the clone only gains Git objects.
 """
@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import neuroscale
 from neuroscale.core.errors import ExitStatus, InputError
-from neuroscale.core.printable import markdown_code as code
 from neuroscale.core.printable import one_line, terminal
 from neuroscale.core.yaml_io import decode
-from neuroscale.forge import description
 from neuroscale.forge.branches import check_branch_name, holds, is_ancestor
 from neuroscale.forge.description import Description, Subject
 from neuroscale.forge.interface import PullRequest
@@ -36,10 +34,8 @@ from neuroscale.rendering.scaffolder.interpreter import branch_name
 from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError, answers_of
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE, ServicePath
-from neuroscale.repo.snapshot import GitSnapshot, Snapshot
+from neuroscale.repo.snapshot import GitSnapshot
 from neuroscale.request.service_request import KnownNames, Request, load_request
-
-CATALOG_BRANCHES = "neuroscale/catalog/"
 
 Say = Callable[[str], None]
 """Called with a sentence for each step that takes a while."""
@@ -95,6 +91,7 @@ class Draft:
     description: Description
     subject: Subject | None = None  # None: the service is removed, or its plan cannot be read
     notes: tuple[str, ...] = ()  # sentences
+    source: Version | None = None  # of a promotion: the service as it is where it comes from
 
 
 class Change(ABC):
@@ -131,6 +128,7 @@ class Outcome:
     unwanted: PullRequest | None = None  # one that is open although the base holds everything
     is_removal: bool = False
     notes: tuple[str, ...] = ()  # sentences
+    draft: Draft | None = field(default=None, compare=False)  # of a service
 
 
 class Desk:
@@ -190,64 +188,32 @@ class Desk:
     def bring(self, change: Change, show: Callable[[Service, Draft], None] | None = None) -> Refused | Outcome:
         """Plan, render, judge, push and open the pull request of a change, or bring the open one up to date.
 
-        `show` is called before the change is judged, once for each attempt.
+        `show` is called once, before the change is judged.
         """
+        shown = False
 
         def attempt() -> Refused | Outcome:
             looked = self.look(change)
             if isinstance(looked, Refused):
                 return looked
             service, draft = looked
-            if show is not None:
+            nonlocal shown
+            if show is not None and not shown:
                 show(service, draft)
+            shown = True
             text, message = draft.description, draft.message
             if self._asked_by:
                 text = replace(text, asked_for=self._asked_by)
                 message = f"{message}\n\nAsked-for-by: {one_line(self._asked_by, 100)}"
             wanted = WantedPullRequest(service.branch, text, service.path.folder, draft.files, message)
-            outcome = _bring(self.git, self.publisher, service.main.base, service.there, wanted, self._say)
+            outcome = judge_and_publish(self.git, self.publisher, service.main.base, service.there, wanted, self._say)
             notes = (*draft.notes, *outcome.notes)
-            return replace(outcome, service=service.path, notes=notes, is_removal=not draft.files)
+            return replace(outcome, service=service.path, notes=notes, is_removal=not draft.files, draft=draft)
 
         return until_nobody_interferes(attempt, self._say)
 
 
-@dataclass(frozen=True)
-class CatalogChange:
-    """Files by path in the repository, the pull request's title, and sentences that say why and from where."""
-
-    files: Mapping[str, str]
-    title: str
-    sentences: tuple[str, ...]
-
-
-Make = Callable[[Snapshot, Snapshot], CatalogChange]
-"""The change for the files of the main branch, and those of the open pull request's branch (else the same)."""
-
-
-def propose(git: Git, publisher: Publisher, subject: str, make: Make, say: Say) -> Outcome:
-    """Make a change of the catalog, judge it, push it and open its pull request, or bring the open one up to date.
-
-    `subject`: a word for the branch. Raises InputError, ForgeError and ForgeUnavailableError.
-    """
-    branch = f"{CATALOG_BRANCHES}{subject}"
-
-    def attempt() -> Outcome:
-        check_branch_name(git, branch)
-        base = publisher.base()
-        there = publisher.open_request(base, branch)
-        change = make(GitSnapshot(git, base.commit), GitSnapshot(git, there.tip if there else base.commit))
-        title = description.title(change.title)
-        files = "\n".join(f"- {code(path, 200)}" for path in sorted(change.files))
-        parts = (description.listed(change.sentences), f"Files:\n\n{files}")
-        text = Description(title, "a change of the catalog", parts)
-        message = f"{title}\n\n{' '.join(change.sentences)}"
-        return _bring(git, publisher, base, there, WantedPullRequest(branch, text, None, change.files, message), say)
-
-    return until_nobody_interferes(attempt, say)
-
-
-def _bring(
+def judge_and_publish(
     git: Git, publisher: Publisher, base: Base, there: OpenRequest | None, wanted: WantedPullRequest, say: Say
 ) -> Outcome:
     """Judge what is wanted and publish it. Raises BranchMovedError when somebody else came first."""

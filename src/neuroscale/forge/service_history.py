@@ -24,7 +24,8 @@ from neuroscale.forge.rest import Forge
 from neuroscale.gate.verdict import ServiceReport
 from neuroscale.kube.client import Cluster
 from neuroscale.planning.plan import Plan, load_plan
-from neuroscale.rendering.platform.argocd import NAMESPACE, application_name
+from neuroscale.rendering.object_names import application_name
+from neuroscale.rendering.platform.argocd import NAMESPACE
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE, ServicePath
 from neuroscale.repo.snapshot import GitSnapshot

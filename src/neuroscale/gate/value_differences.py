@@ -24,9 +24,9 @@ from neuroscale.core.errors import InputError
 from neuroscale.core.units import MIB
 from neuroscale.core.validation import parse
 from neuroscale.core.yaml_io import Path, decode, flow, read_documents
-from neuroscale.gate.checks.object_diff import ABSENT, in_words, raw_changes
 from neuroscale.gate.file_kinds import KINDS, kind_of
 from neuroscale.gate.merged_change import Change
+from neuroscale.gate.object_diff import ABSENT, in_words, raw_changes
 from neuroscale.gate.verdict import ChangedValue
 from neuroscale.manifests.objects import read_manifests
 from neuroscale.manifests.pod_resources import quantity

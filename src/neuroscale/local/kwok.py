@@ -26,7 +26,6 @@ from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.kube.control_plane import ADMINISTRATOR, ADMINISTRATORS
 from neuroscale.local.control_plane import API_SERVER, cluster, control_plane, environment
-from neuroscale.local.node.streams import KINDS
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import PASSABLE, State, read_json
 from neuroscale.local.upstream import copied_files, copy_tool
@@ -84,6 +83,12 @@ def _node(accelerator: Accelerator, zone: str, number: int) -> dict[str, Any]:
         "status": {"capacity": capacity, "allocatable": capacity},
     }
 
+
+# The two objects of a pod from which KWOK reads the places of its ports and logs.
+GROUP: Final = "kwok.x-k8s.io"
+VERSION: Final = f"{GROUP}/v1alpha1"
+KINDS: Final = ("PortForward", "Logs")
+RESOURCES: Final = ("portforwards", "logs")
 
 NAME: Final = "kwok"
 PORTS = (NAME,)

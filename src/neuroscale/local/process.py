@@ -13,6 +13,7 @@ import os
 import signal
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -263,3 +264,9 @@ def _send(process: psutil.Process, number: signal.Signals) -> None:
         raise LocalError(
             f"Process {process.pid} belongs to another user: run this as the user who started it."
         ) from error
+
+
+def say(text: str) -> None:
+    """Write a line to the supervisor's own log."""
+    sys.stdout.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+    sys.stdout.flush()

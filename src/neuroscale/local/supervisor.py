@@ -42,6 +42,7 @@ from neuroscale.local.process import (
     digest,
     end,
     open_log,
+    say,
     start,
 )
 from neuroscale.local.state import LocalError, State
@@ -257,12 +258,6 @@ def in_order(processes: Iterable[Process]) -> list[Process]:
         for process in ready:
             ordered[process.name] = waiting.pop(process.name)
     return list(ordered.values())
-
-
-def say(text: str) -> None:
-    """Write a line to the supervisor's own log."""
-    sys.stdout.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
-    sys.stdout.flush()
 
 
 def shorten(log: Path) -> None:

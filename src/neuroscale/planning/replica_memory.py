@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from neuroscale.catalog import Accelerator, Catalog, ModelEntry
-from neuroscale.catalog.model_lookup import load_model
+from neuroscale.catalog import Accelerator, ModelEntry
 from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import device
@@ -147,12 +146,6 @@ def host_memory(model: ModelEntry, accelerator: Accelerator, count: int) -> Host
     shared = _PARALLEL_SHARED_MEMORY_GIB if count > 1 else _SHARED_MEMORY_GIB
     peak = max(model.checkpoint.host_memory_gib.value or 0.0, download_gib(model))
     return HostMemory(math.ceil((1.25 * peak + 8 + shared) / 8) * 8, shared)
-
-
-def facts_of(name: str, catalog: Catalog) -> ModelFacts:
-    """The facts of a model by its name, with the best known size of its weights. Raises InputError for a wrong name."""
-    entry = catalog.models.get(name)
-    return load_model(name, catalog) if entry is None else served_facts(entry)
 
 
 def served_facts(model: ModelEntry) -> ModelFacts:

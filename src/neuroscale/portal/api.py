@@ -26,8 +26,8 @@ from neuroscale.rendering.scaffolder.plan_step import (
     FORM,
     SCHEMA_VERSION,
     RefusedPlanError,
-    answer,
     answers_of,
+    body,
     request_of,
 )
 from neuroscale.rendering.scaffolder.template import PLAN_ROUTE
@@ -96,7 +96,8 @@ class Api:
         reader = self._reader(request)
         inputs = self._page_context.pending_changes.inputs(reader)
         with self._page_context.planning(request, reader):
-            return JSONResponse(answer(answers, inputs))
+            wanted = request_of(answers, inputs.known)
+            return JSONResponse(body(wanted, inputs.plan(wanted)))
 
     def _reader(self, request: Request) -> Token | None:
         """The request's token; None without one, or where no forge says whether that may read the repository."""

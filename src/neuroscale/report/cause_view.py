@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from neuroscale.core.printable import terminal
 from neuroscale.core.quantities import duration
-from neuroscale.explain import Diagnosis, Evidence, ServerFacts
+from neuroscale.explain import Evidence
+from neuroscale.explain.explanation import Explanation
 from neuroscale.planning.fit import Fit
-from neuroscale.report.slow_view import ServingReport, serving_lines, serving_mapping
+from neuroscale.report.change_commands import next_line
+from neuroscale.report.slow_view import serving_lines, serving_mapping
+from neuroscale.vllm.server_arguments import words_of
 
 _LONGEST = 400  # characters of a line of the log in an answer
 
@@ -24,54 +26,6 @@ _MEASURED = (  # the log's figure, its words, and the plan's figure
     ("load_seconds", "loading of the weights", "s"),
     ("start_seconds", "start of the engine", "s"),
 )
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """The next configuration, and the fit that shows that it starts. `arguments` of `vllm serve` as a whole; `changed`
-    and `removed`: words of them; `overrides`: what `update --set` takes."""
-
-    arguments: tuple[str, ...]
-    changed: tuple[str, ...]
-    removed: tuple[str, ...]
-    overrides: tuple[str, ...]
-    sentence: str
-    fit: Fit
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """What a log says, what comes next (or why nothing was planned), and the fit of what ran (None: not judged).
-    `until`: the last day of the overrides that `update` names. `edited`: fields in which the service is not what its
-    plan renders, where `next` is that plan; `local`: it runs on the local platform, whose forge commands then use.
-    `serving`: how its servers that answer serve (None: none was read). `unready`: why the pod of a server that started
-    is not ready, as a clause ("": it is ready, or no pod was read)."""
-
-    diagnosis: Diagnosis
-    facts: ServerFacts
-    next: Proposal | None
-    no_next: str
-    planned: Fit | None
-    service: str = ""
-    until: str = "YYYY-MM-DD"
-    edited: str = ""
-    local: bool = False
-    serving: ServingReport | None = None
-    log_digest: str = ""  # of the lines that were read, without secrets
-    unready: str = ""
-
-    @property
-    def update(self) -> str:
-        """The command that asks for the next configuration; "" if it is no override of a plan."""
-        end = " --local" if self.local else ""
-        if self.next is not None and self.edited:
-            return f"neuroscale upgrade {shlex.quote(self.service)}{end}"
-        if self.next is None or not self.next.overrides:
-            return ""
-        reason = f"explain: {self.diagnosis.cause.name}" if self.diagnosis.cause else "explain"
-        words = ["neuroscale", "update", self.service or "SERVICE"]
-        words += [f"--set={one}" for one in self.next.overrides]
-        return f"{shlex.join(words)} --reason={shlex.quote(reason)} --until={self.until}{end}"
 
 
 def cause_mapping(explained: Explanation) -> dict[str, Any]:
@@ -117,11 +71,11 @@ def _next(explained: Explanation) -> dict[str, Any] | None:
     fit = found.fit
     return {
         "sentence": found.sentence,
-        "changed": list(found.changed),
-        "removed": list(found.removed),
-        "vllm_args": list(found.arguments),
-        "answers": list(found.overrides),
-        "update": explained.update or None,
+        "changed": list(words_of(found.changed)),
+        "removed": list(words_of(found.removed)),
+        "vllm_args": list(found.words),
+        "answers": [f"{field}={value}" for field, value in found.overrides.items()],
+        "update": next_line(explained) or None,
         "model": fit.model,
         "accelerator": fit.accelerator,
         "count": fit.count,
@@ -188,15 +142,15 @@ def _next_lines(explained: Explanation) -> list[str]:
     told = {"fits": "fits", "tight": "fits, close to the limit"}[fit.verdict]
     lines = ["", f"Next configuration ({told}, by the plan for {fit.model} on {fit.count} x {fit.accelerator}):"]
     lines.append(f"  {found.sentence}")
-    lines += [f"  {word}" for word in found.changed]
-    lines += [f"  without {word}" for word in found.removed]
+    lines += [f"  {word}" for word in words_of(found.changed)]
+    lines += [f"  without {word}" for word in words_of(found.removed)]
     tokens = f"{fit.kv_cache_tokens:,} tokens of KV cache"
     at_once = f"{fit.max_concurrency:.2f} requests of {fit.max_model_len:,} tokens at once"
     lines.append(f"  It has {tokens}: {at_once}.")
-    if found.arguments:
-        lines.append(f"  All arguments: {shlex.join(found.arguments)}")
-    if explained.update:
-        lines.append(f"  As a service: {explained.update}")
+    if found.words:
+        lines.append(f"  All arguments: {shlex.join(found.words)}")
+    if line := next_line(explained):
+        lines.append(f"  As a service: {line}")
     return lines
 
 

@@ -20,7 +20,7 @@ from neuroscale.core.secret_text import SecretText, read_secret_file
 from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
 from neuroscale.manifests.objects import COST_CENTER, OWNER
-from neuroscale.rendering.api_key_names import ENTRY, VARIABLE, secret_name
+from neuroscale.rendering.object_names import ENTRY, VARIABLE, secret_name
 
 KEY_VARIABLE = "NEUROSCALE_API_KEY"
 KEY_FILE_VARIABLE = "NEUROSCALE_API_KEY_FILE"

@@ -17,7 +17,7 @@ from neuroscale.core.quantities import duration
 from neuroscale.core.secret_text import SecretText
 from neuroscale.core.validation import part
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
-from neuroscale.rendering.api_key_names import ENTRY, secret_name
+from neuroscale.rendering.object_names import ENTRY, secret_name
 
 _BETWEEN = 0.5
 _BEYOND = 60.0

@@ -22,8 +22,9 @@ from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.gate.check import APPLIED, GateCheck, LeftOut, Run
 from neuroscale.gate.checks.kyverno_process import RARER_COLLECTION
-from neuroscale.gate.checks.policy import evaluate_by, evaluate_policies, exception_findings
+from neuroscale.gate.checks.policy import evaluate_by, evaluate_policies
 from neuroscale.gate.evaluation import Evaluation, file_finding, manifest_finding, problem_findings
+from neuroscale.gate.policy_exceptions import exception_findings
 from neuroscale.gate.run_upstream_tool import run_tool
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import Manifest, read_manifests

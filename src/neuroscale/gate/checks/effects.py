@@ -24,10 +24,10 @@ from neuroscale.gate.checks.effects_requests import (
     unused_entries,
 )
 from neuroscale.gate.checks.files import read_service
-from neuroscale.gate.checks.object_diff import FieldChange, field_changes
 from neuroscale.gate.evaluation import Evaluation, file_finding, problem_findings
 from neuroscale.gate.judged_files import ServiceFolder
 from neuroscale.gate.merged_change import Change, touches_rendering
+from neuroscale.gate.object_diff import FieldChange, field_changes
 from neuroscale.gate.platform_sources import UNREADABLE, PlatformSources
 from neuroscale.gate.verdict import Effect, Effects, Finding, Severity
 from neuroscale.manifests.objects import Manifest, read_manifests

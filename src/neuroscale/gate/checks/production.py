@@ -21,11 +21,11 @@ from neuroscale.core.printable import counted, shortened
 from neuroscale.core.validation import mapping, sequence
 from neuroscale.core.yaml_io import Path, parts
 from neuroscale.gate.check import GateCheck, LeftOut, Run
-from neuroscale.gate.checks.policy import Exceptions
 from neuroscale.gate.evaluation import Evaluation, file_finding, manifest_finding
 from neuroscale.gate.fit.model_revisions import loose_models
 from neuroscale.gate.judged_files import ServiceFolder, group_services
 from neuroscale.gate.platform_sources import UNREADABLE
+from neuroscale.gate.policy_exceptions import Exceptions
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests import pod_sets
 from neuroscale.manifests.kserve_pods import COMPONENTS

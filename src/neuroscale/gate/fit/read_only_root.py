@@ -13,12 +13,12 @@ from neuroscale.catalog import RuntimeEntry
 from neuroscale.core.validation import mapping
 from neuroscale.core.yaml_io import Path
 from neuroscale.gate.check import Run
-from neuroscale.gate.checks.policy import WRITABLE_ROOT as RULE
-from neuroscale.gate.checks.policy import Exceptions
 from neuroscale.gate.evaluation import manifest_finding
 from neuroscale.gate.fit.known_models import Knowledge
 from neuroscale.gate.fit.vllm_containers import VllmContainer
 from neuroscale.gate.fit.volumes import mounts_of, nearest_mount
+from neuroscale.gate.policy_exceptions import WRITABLE_ROOT as RULE
+from neuroscale.gate.policy_exceptions import Exceptions
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import Manifest
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from neuroscale.catalog import Accelerator, Catalog, ModelEntry, RuntimeEntry
 from neuroscale.catalog.entries import Checkpoint, Figure, Parameters, Serving, Tried, Weights
-from neuroscale.gate.checks.policy import WRITABLE_ROOT
 from neuroscale.gate.fit.known_models import Knowledge
 from neuroscale.gate.fit.read_only_root import NO_FOLDER
 from neuroscale.gate.fit.volumes import SHARED_MEMORY
+from neuroscale.gate.policy_exceptions import WRITABLE_ROOT
 from neuroscale.manifests.objects import Manifest, tripwire
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from neuroscale.core.errors import NeuroscaleError
 from neuroscale.local.node.service import run
+from neuroscale.local.process import say
 from neuroscale.local.state import State
-from neuroscale.local.supervisor import say
 
 
 def main(folder: Path) -> int:

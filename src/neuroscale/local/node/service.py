@@ -21,6 +21,7 @@ from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Object
 from neuroscale.local.control_plane import API_SERVER, cluster, control_plane
+from neuroscale.local.kwok import GROUP, RESOURCES
 from neuroscale.local.kwok import NAME as KWOK
 from neuroscale.local.model_server import ModelServer
 from neuroscale.local.node import read_only_root
@@ -30,7 +31,6 @@ from neuroscale.local.node.events import Events
 from neuroscale.local.node.launch import LocalVllm
 from neuroscale.local.node.probes import Prober
 from neuroscale.local.node.registration import Capacity, Machine, Registration
-from neuroscale.local.node.streams import GROUP, RESOURCES
 from neuroscale.local.process import PODS, Process, answers
 from neuroscale.local.state import PASSABLE, LocalError, State
 from neuroscale.local.upstream import link_or_copy, rights

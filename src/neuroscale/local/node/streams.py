@@ -6,16 +6,11 @@ KWOK reads the places of a pod's ports and logs from two objects of its own for 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from neuroscale.kube.client import Cluster, Identity, Object
+from neuroscale.local.kwok import KINDS, VERSION
 from neuroscale.local.node.addresses import loopback
 from neuroscale.local.node.container import Container
-
-GROUP: Final = "kwok.x-k8s.io"
-VERSION: Final = f"{GROUP}/v1alpha1"
-KINDS: Final = ("PortForward", "Logs")
-RESOURCES: Final = ("portforwards", "logs")
 
 
 def write_streams(cluster: Cluster, pod: Object, address: str, containers: Sequence[Container]) -> None:

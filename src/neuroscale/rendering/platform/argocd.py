@@ -9,6 +9,7 @@ from neuroscale.catalog import Catalog
 from neuroscale.catalog.settings import Settings
 from neuroscale.core.errors import InputError
 from neuroscale.core.yaml_io import read_mapping
+from neuroscale.rendering.object_names import application_name
 from neuroscale.rendering.platform import monitoring
 from neuroscale.rendering.platform.charts import Chart
 from neuroscale.rendering.platform.filling import Object, filled, objects
@@ -28,14 +29,6 @@ _GROUPS = {
 }
 # The ConfigMap for each part of the values.
 _CONFIG_MAPS = {"cm": "argocd-cm", "params": "argocd-cmd-params-cm", "rbac": "argocd-rbac-cm"}
-
-
-def application_name(environment: str, service: str) -> str:
-    """The Argo CD application of a service. Neither name can hold a point, so no two services share one.
-
-    At most 63 characters: 40 of the service's name and 22 of the environment's.
-    """
-    return f"{service}.{environment}"
 
 
 def render(

@@ -15,7 +15,6 @@ from neuroscale.core.validation import shorten, suggest
 from neuroscale.core.yaml_io import Document
 from neuroscale.planning.plan import Alternative, Plan
 from neuroscale.planning.plan_facts import facts
-from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder.form import FORM_FIELDS
 from neuroscale.rendering.scaffolder.skeleton_values import template_values
 from neuroscale.repo.layout import REQUEST_FILE
@@ -37,13 +36,6 @@ class RefusedPlanError(InputError):
         super().__init__(
             Problem(where, "", f"{refused.service} cannot be served: {reason}", _instead(refused.alternatives))
         )
-
-
-def answer(answers: Mapping[str, Any], inputs: PlanningInputs) -> dict[str, Any]:
-    """The body of the answer to a form, for a new service. Raises InputError naming the fields, and
-    RefusedPlanError."""
-    request = request_of(answers, inputs.known)
-    return body(request, inputs.plan(request))
 
 
 def request_of(answers: Mapping[str, Any], known: KnownNames | None) -> Request:

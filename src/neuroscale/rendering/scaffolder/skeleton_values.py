@@ -15,8 +15,8 @@ from neuroscale.core import yaml_io
 from neuroscale.core.errors import InputError
 from neuroscale.planning.plan import Plan, dump_plan
 from neuroscale.planning.startup import BUSY_SECONDS, DRAIN_SECONDS, failures_for
-from neuroscale.rendering import api_key_names
-from neuroscale.rendering.platform.argocd import application_name
+from neuroscale.rendering import object_names
+from neuroscale.rendering.object_names import application_name
 from neuroscale.rendering.scaffolder.template_engine import (
     EXTENDED_RESOURCE,
     LABEL,
@@ -167,8 +167,8 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
         needs_hugging_face_token=plan.needs_hugging_face_token,
         token_secret=encode.name(SECRET, "surroundings.token_secret", around.token_secret),
         token_key=encode.name(SECRET_KEY, "surroundings.token_key", around.token_key),
-        api_key_secret=encode.text("service", api_key_names.secret_name(plan.service)),
-        api_key_entry=encode.text("service", api_key_names.ENTRY),
+        api_key_secret=encode.text("service", object_names.secret_name(plan.service)),
+        api_key_entry=encode.text("service", object_names.ENTRY),
         client_namespaces=[
             encode.name(NAMESPACE, f"surroundings.client_namespaces[{index}]", namespace)
             for index, namespace in enumerate(around.client_namespaces)

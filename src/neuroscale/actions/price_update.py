@@ -1,0 +1,104 @@
+"""Makes the proposal to bring a price list of the catalog up to date."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Literal
+
+from neuroscale.catalog import load_catalog
+from neuroscale.catalog.price_export import Export, WantedPrices
+from neuroscale.catalog.price_list import PriceList
+from neuroscale.catalog.price_update import Update, list_path, read_export, updated
+from neuroscale.catalog.settings import load_settings
+from neuroscale.core.errors import InputError
+from neuroscale.core.files import read_bounded
+from neuroscale.core.printable import counted, first_of
+from neuroscale.core.validation import parse
+from neuroscale.core.yaml_io import decode
+from neuroscale.forge.catalog_changes import CatalogChange
+from neuroscale.repo.layout import CATALOG
+from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
+
+_MOST_BYTES = 512 * 1024 * 1024  # the offer file of EC2 in a large region has some 400 MB
+_SMALLER = "Name the file of one region or service, or keep only the products with accelerators in it."
+_NAMED = 20  # products without a price that the text names
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options of the command."""
+
+    file: Path
+    price_list: str | None
+    region: str | None
+    tier: Literal["on-demand", "spot"]
+    factor: float
+
+
+@dataclass(frozen=True)
+class Made:
+    """The export, the list that it makes, and the environments whose settings name the list."""
+
+    export: Export
+    update: Update
+    environments: tuple[str, ...]
+    factor: Decimal
+
+
+def export_text(asked: Asked) -> str:
+    """The text of the export. Raises InputError if it cannot be read."""
+    return decode(read_bounded(asked.file, _MOST_BYTES, _SMALLER), str(asked.file))
+
+
+def proposal(asked: Asked, text: str, base: Snapshot, newest: Snapshot) -> CatalogChange[Made]:
+    """The change of the catalog for the files of main, and those of the open pull request. Raises InputError."""
+    written = _make(asked, text, base, newest).update
+    # The text says what a merge changes, so it compares with the base.
+    made = _make(asked, text, base, base)
+    return CatalogChange(
+        {written.path: written.text}, f"Update the prices of {made.update.name}", sentences(made), made
+    )
+
+
+def _make(asked: Asked, text: str, base: Snapshot, newest: Snapshot) -> Made:
+    """The list, checked as a part of the base's catalog."""
+    accelerators = load_catalog(base).accelerators
+    today = datetime.now(UTC).date()
+    export = read_export(text, str(asked.file), WantedPrices(asked.region, asked.tier), accelerators, today)
+    suffix = "" if asked.tier == "on-demand" else f"-{asked.tier}"
+    name = asked.price_list or f"{export.provider}-{export.region}{suffix}"
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+        fix = "Write lower-case letters, digits and hyphens, such as aws-eu-west-1."
+        raise InputError.at("the command line", "--list", f"{name!a} cannot be the name of a list", fix)
+    path = list_path(name)
+    data = newest.read(path)
+    there_text = None if data is None else decode(data, path)
+    there = None if there_text is None else parse(PriceList, there_text, path)
+    made = updated(name, there_text, there, export, Decimal(repr(asked.factor)))
+    files = {entry.path: base.read(entry.path) or b"" for entry in base.entries(CATALOG)}
+    load_catalog(MemorySnapshot({**files, path: made.text.encode()}))
+    environments = load_settings(base).environments
+    using = tuple(sorted(each for each, one in environments.items() if name in one.price_lists))
+    return Made(export, made, using, Decimal(repr(asked.factor)))
+
+
+def sentences(made: Made) -> tuple[str, ...]:
+    """What the file changes, for a reviewer and for a terminal."""
+    export, update = made.export, made.update
+    told = [f"{export.source}, of {export.date}: {counted(len(export.prices), 'price')} for {update.name}."]
+    told += [f"{change}." for change in update.changes if not change.large]
+    told += [
+        f"Changes more than {made.factor}-fold, or now includes other parts: {change}. Check it."
+        for change in update.large
+    ]
+    if not update.changes:
+        told.append("No price changes.")
+    if left := [f"{one.product} ({one.reason})" for one in export.unread]:
+        told.append(f"Left alone: {first_of(left, _NAMED, '; ')}.")
+    if not made.environments:
+        told.append(f"No environment uses {update.name}: name it in price_lists of platform/settings.yaml.")
+    return tuple(told)

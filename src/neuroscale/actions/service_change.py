@@ -1,0 +1,73 @@
+"""Opens the forge that gets a change, and keeps what a change asks a cluster for each state of the main branch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Concatenate, ParamSpec
+
+from neuroscale.actions.open_repository import opened_publisher
+from neuroscale.actions.progress import Progress
+from neuroscale.core.errors import InputError
+from neuroscale.forge.request_flow import Desk, Main
+from neuroscale.forge.service_pull_request import Publisher
+from neuroscale.repo.git import Git
+from neuroscale.repo.layout import find_root
+
+P = ParamSpec("P")
+
+
+def once_for_each_main(
+    make: Callable[Concatenate[Main, P], Sequence[str]],
+) -> Callable[Concatenate[Main, P], Sequence[str]]:
+    """Sentences that cost a question to a cluster: made again only where the forge's main branch moved meanwhile."""
+    made: dict[str, Sequence[str]] = {}
+
+    def kept(main: Main, /, *rest: P.args, **named: P.kwargs) -> Sequence[str]:
+        if main.base.commit not in made:
+            made[main.base.commit] = make(main, *rest, **named)
+        return made[main.base.commit]
+
+    return kept
+
+
+@dataclass(frozen=True)
+class ForgeChoice:
+    """The repository (None: the one around the current folder) and the forge that a caller names: that of a git remote,
+    with a file of its token (None: the environment's), or the local platform's."""
+
+    repository: Path | None
+    remote: str
+    token_file: Path | None
+    local: bool
+
+    @property
+    def root(self) -> Path:
+        """The root of the repository. Raises InputError where there is none."""
+        return find_root(self.repository or Path.cwd())
+
+    def if_asked(self, *, pull_request: bool) -> ForgeChoice | None:
+        """None where no pull request is asked for. Raises InputError where --local stands without it."""
+        if pull_request:
+            return self
+        if self.local:
+            told, fix = "names a forge, and no pull request is asked for", "Add --pull-request, or leave --local out."
+            raise InputError.at("the command line", "--local", told, fix)
+        return None
+
+    @contextlib.contextmanager
+    def opened(self, progress: Progress, *, only_looks: bool = False) -> Iterator[tuple[Git, Publisher]]:
+        """The clone, and what opens pull requests on the forge; see `opened_publisher`."""
+        opened = opened_publisher(
+            self.root, self.remote, self.token_file, progress, local=self.local, only_looks=only_looks
+        )
+        with opened as (git, publisher):
+            yield git, publisher
+
+    @contextlib.contextmanager
+    def desk(self, progress: Progress, *, only_looks: bool = False) -> Iterator[Desk]:
+        """Where services are changed; `only_looks`: nothing is, so that the clone is enough where no token is named."""
+        with self.opened(progress, only_looks=only_looks) as (git, publisher):
+            yield Desk(git, publisher, progress.step)

@@ -1,0 +1,59 @@
+"""Runs a change of the catalog: from the files that a proposal makes to an open pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from neuroscale.core.printable import markdown_code as code
+from neuroscale.forge import description
+from neuroscale.forge.branches import check_branch_name
+from neuroscale.forge.description import Description
+from neuroscale.forge.request_flow import Outcome, Say, judge_and_publish
+from neuroscale.forge.service_pull_request import Publisher, WantedPullRequest, until_nobody_interferes
+from neuroscale.repo.git import Git
+from neuroscale.repo.snapshot import GitSnapshot, Snapshot
+
+CATALOG_BRANCHES = "neuroscale/catalog/"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class CatalogChange(Generic[T]):
+    """Files by path in the repository, the pull request's title, sentences that say why and from where, and `made`: the
+    proposal that they come from."""
+
+    files: Mapping[str, str]
+    title: str
+    sentences: tuple[str, ...]
+    made: T
+
+
+Make = Callable[[Snapshot, Snapshot], CatalogChange[T]]
+"""The change for the files of the main branch, and those of the open pull request's branch (else the same)."""
+
+
+def propose(git: Git, publisher: Publisher, subject: str, make: Make[T], say: Say) -> tuple[Outcome, T]:
+    """Make a change of the catalog, judge it, push it and open its pull request, or bring the open one up to date.
+    Returns what became of it, and the proposal that counted.
+
+    `subject`: a word for the branch. Raises InputError, ForgeError and ForgeUnavailableError.
+    """
+    branch = f"{CATALOG_BRANCHES}{subject}"
+
+    def attempt() -> tuple[Outcome, T]:
+        check_branch_name(git, branch)
+        base = publisher.base()
+        there = publisher.open_request(base, branch)
+        change = make(GitSnapshot(git, base.commit), GitSnapshot(git, there.tip if there else base.commit))
+        title = description.title(change.title)
+        files = "\n".join(f"- {code(path, 200)}" for path in sorted(change.files))
+        parts = (description.listed(change.sentences), f"Files:\n\n{files}")
+        text = Description(title, "a change of the catalog", parts)
+        message = f"{title}\n\n{' '.join(change.sentences)}"
+        wanted = WantedPullRequest(branch, text, None, change.files, message)
+        return judge_and_publish(git, publisher, base, there, wanted, say), change.made
+
+    return until_nobody_interferes(attempt, say)
