@@ -409,7 +409,7 @@ def test_events_have_their_age_and_a_ready_service_has_none() -> None:
     event = {"type": "Warning", "reason": "Unhealthy", "message": "probe failed", "involvedObject": {"name": "new-0"}}
     world.events = [{**event, "lastTimestamp": ago(605)}, {**event, "reason": "Failed", "lastTimestamp": ago(7)}]
     assert world.status().events == (
-        "10 min 5 s ago: new-0: Unhealthy: probe failed",
+        "10 min ago: new-0: Unhealthy: probe failed",
         "7 s ago: new-0: Failed: probe failed",
     )
     healthy = World()

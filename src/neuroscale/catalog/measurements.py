@@ -76,8 +76,8 @@ class MeasuredSeconds(Frozen):
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if self.p50 is not None and self.p95 is not None and self.p50 > self.p95:
-            told = f"the p50, {duration(self.p50)}, is above the p95, {duration(self.p95)}"
-            raise wrong(told, "Copy the report's own figures.")
+            fault = f"the p50, {duration(self.p50)}, is above the p95, {duration(self.p95)}"
+            raise wrong(fault, "Copy the report's own figures.")
         return self
 
 

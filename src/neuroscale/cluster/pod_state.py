@@ -29,7 +29,7 @@ def last_warnings(found: tuple[Object, ...], now: datetime) -> tuple[str, ...]:
         last = last_seen(one)
         told = sentence(part(one, "involvedObject").get("name"), one.get("reason"), one.get("message"))
         if (age := seconds_since(last, now)) is not None:
-            told = f"{duration(age)} ago: {told}"
+            told = f"{duration(age if age < 120 else age // 60 * 60)} ago: {told}"
         rows.append((last, told))
     return tuple(told for _, told in sorted(rows))[-10:]
 

@@ -5,8 +5,8 @@ month`. It has cents, and more decimals if it needs them: below 100 as many as f
 digits. A table or an axis that names the currency holds amounts alone.
 
 Time has three digits below two minutes, and then the two largest units: `4.35 ms`, `0.5 ms`, `1.23 s`, `45 s`, `12 min
-30 s`, `6 h 5 min`, `3 d`. A unit is used from two of it on. What is compared with a field in seconds (`periodSeconds`)
-stays in seconds, so that a reader finds the number in the file.
+30 s`, `6 h 5 min`, `3 d`. A unit is used from two of it on. The value of a field in seconds (the form's longest wait,
+`periodSeconds`) stays in seconds where somebody is to write it, or to find it in a file.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ def usd(low: Decimal, high: Decimal | None = None, *, signed: bool = False) -> s
 
 def amounts(low: Decimal, high: Decimal, *, signed: bool = False) -> str:
     """As `usd`, without the currency."""
-    return (
-        amount(low, signed=signed) if low == high else f"{amount(low, signed=signed)} to {amount(high, signed=signed)}"
-    )
+    both = amount(low, signed=signed), amount(high, signed=signed)
+    return both[0] if low == high else " to ".join(both)
 
 
 def amount(value: Decimal, *, signed: bool = False) -> str:
@@ -35,7 +34,7 @@ def amount(value: Decimal, *, signed: bool = False) -> str:
     cents = f"{value:{sign},.2f}"
     if abs(value) >= 100 or not value:
         return cents
-    places = 4 if abs(value) >= Decimal("0.1") else max(6, 3 - value.adjusted())
+    places = 4 if abs(value) >= Decimal("0.1") else min(max(6, 3 - value.adjusted()), 12)
     exact = f"{value:{sign},.{places}f}".rstrip("0")
     return exact if len(exact) > len(cents) else cents
 

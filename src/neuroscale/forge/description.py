@@ -207,16 +207,16 @@ def _choice(plan: Plan, choice: Considered) -> str:
     if choice.against:
         return f"{label}: {prose(choice.against)}"
     not_sure = f" Not sure: {prose(', and '.join(choice.risks))}." if choice.risks else ""
-    told = " as well"
+    compared = " as well"
     if choice.hourly is None or plan.cost.hourly is None:
-        told = ", but its price cannot be compared"
+        compared = ", but its price cannot be compared"
     elif (more := choice.hourly - plan.cost.hourly) > 0:
-        told = f", but costs {usd(more)} an hour more"
+        compared = f", but costs {usd(more)} an hour more"
     elif plan.overrides:
-        told = ", but is not the choice of the override"
+        compared = ", but is not the choice of the override"
     elif more < 0:
-        told = f", and costs {usd(-more)} an hour less"
-    return f"{label}: works{told}.{not_sure}"
+        compared = f", and costs {usd(-more)} an hour less"
+    return f"{label}: works{compared}.{not_sure}"
 
 
 def _look(head: RepositoryRef, branch: str) -> str:

@@ -185,12 +185,12 @@ def _changes(versions: Sequence[tuple[Window, Plan | None]]) -> tuple[str, ...]:
 def _differences(before: Plan, after: Plan) -> list[str]:
     """What differs between two plans of a service that its cost depends on."""
 
-    def told(plan: Plan) -> tuple[str, ...]:
+    def priced_by(plan: Plan) -> tuple[str, ...]:
         hourly = estimate_of(plan).hourly
         price = "no price" if hourly is None else f"{usd(hourly)} an hour of a replica"
         return plan.model, accelerators(plan), counted(plan.replicas.min, "replica"), price
 
-    return [f"{old} to {new}" for old, new in zip(told(before), told(after), strict=True) if old != new]
+    return [f"{old} to {new}" for old, new in zip(priced_by(before), priced_by(after), strict=True) if old != new]
 
 
 _WHOLE = Fraction(3, 4)

@@ -67,14 +67,9 @@ def priced(plan: Plan, name: Escape) -> str:
 
 def rows(plan: Plan, name: Escape) -> list[tuple[str, str]]:
     """What a plan that is served costs, how long it starts, what a later change does, and its speed, where known."""
-    later = later_changes(plan, name)
-    told = [
-        ("Price", priced(plan, name)),
-        ("Startup", startup(plan.startup)),
-        ("Rollout", later),
-        ("Speed", speed(plan)),
-    ]
-    return [(label, text) for label, text in told if text]
+    texts = (priced(plan, name), startup(plan.startup), later_changes(plan, name), speed(plan))
+    labels = ("Price", "Startup", "Rollout", "Speed")
+    return [(label, text) for label, text in zip(labels, texts, strict=True) if text]
 
 
 def later_changes(plan: Plan, name: Escape = str) -> str:

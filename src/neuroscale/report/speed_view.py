@@ -42,9 +42,9 @@ def print_speed(
     if speed.coverage != "unknown":
         first, other = (speed.ttft_p50, speed.ttft_p95), (speed.inter_token_p50, speed.inter_token_p95)
         for name, times in (("First token", first), ("Each other token", other)):
-            middle, most = (_told(each, duration) for each in times)
+            middle, most = (_with_band(each, duration) for each in times)
             field(console, name, f"{middle} in the middle, {most} for 95 of 100")
-        user, total = (_told(each, pace) for each in (speed.tokens_per_second_user, speed.tokens_per_second_total))
+        user, total = (_with_band(each, pace) for each in (speed.tokens_per_second_user, speed.tokens_per_second_total))
         field(console, "Tokens a second", f"{user} for a user, {total} in all")
     if p95_ttft is not None:
         known = "unknown" if largest is None else plainly_counted(largest, "user") + " at most"
@@ -72,7 +72,7 @@ def _table(rows: Sequence[SpeedUnderLoad]) -> Table:
     return table
 
 
-def _told(estimate: Estimate | None, worded: Callable[[float], str]) -> str:
+def _with_band(estimate: Estimate | None, worded: Callable[[float], str]) -> str:
     """`120 ms (90 ms to 160 ms)`."""
     if estimate is None:
         return "unknown"

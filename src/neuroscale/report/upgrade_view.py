@@ -25,10 +25,8 @@ def differences(upgrade: Upgrade) -> dict[str, str]:
     before, after = upgrade.before, upgrade.after
     if after.verdict == "refused":
         return dict.fromkeys(COLUMNS, "")
-    return {
-        **{name: _change(*(told[name] for told in (_told(before), _told(after)))) for name in COLUMNS[:-1]},
-        "rollout": _rollout(upgrade),
-    }
+    old, new = _figures(before), _figures(after)
+    return {**{name: _change(old[name], new[name]) for name in old}, "rollout": _rollout(upgrade)}
 
 
 def sentences(upgrade: Upgrade) -> list[str]:
@@ -102,7 +100,7 @@ def as_mapping(upgrade: Upgrade) -> dict[str, Any]:
     }
 
 
-def _told(made: Plan) -> dict[str, str]:
+def _figures(made: Plan) -> dict[str, str]:
     known = facts(made)
     price = known["Price a month"]
     return {
