@@ -208,7 +208,7 @@ def test_a_fault_of_the_server_shows_nothing_of_its_inside(monkeypatch: pytest.M
     def broken(*_: Any) -> Any:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr(api, "answer", broken)
+    monkeypatch.setattr(api, "body", broken)
     response = ask(ANSWERS)
     assert response.status_code == 500
     fields(response)
