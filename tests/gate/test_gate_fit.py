@@ -1,4 +1,4 @@
-"""The fit check on manifests of every kind: fit_cases.yaml says which objects it must find, and what they must hear."""
+"""The fit check on manifests of every kind: fit_cases.yaml holds objects, and what the check must say about each."""
 
 from __future__ import annotations
 
@@ -150,8 +150,8 @@ def theirs(*more: str) -> Object:
 def timed(*more: str, grace: int | None = 120, **probes: Object | None) -> Object:
     """A service whose probes and end leave it time."""
     alive, load = ({"failureThreshold": failures, "periodSeconds": 10} for failures in (7, 80))
-    given = {"startupProbe": load, "livenessProbe": alive, **probes}
-    kept: Object = {name: probe for name, probe in given.items() if probe is not None}
+    every = {"startupProbe": load, "livenessProbe": alive, **probes}
+    kept: Object = {name: probe for name, probe in every.items() if probe is not None}
     value = service("--shutdown-timeout=90", *more, **kept)
     return value if grace is None else changed(value, {"spec.predictor.terminationGracePeriodSeconds": grace})
 
@@ -300,7 +300,7 @@ def spelled_out(value: Any) -> Any:
     if isinstance(value, dict):
         return {spelled_out(key): spelled_out(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [one for each in value for one in _LISTS.get(str(each), (spelled_out(each),))]
+        return [item for each in value for item in _LISTS.get(str(each), (spelled_out(each),))]
     others = {**_CARDS, "DELETED": ..., "SECRET": {"valueFrom": {"secretKeyRef": {"name": "chat", "key": "mode"}}}}
     if not isinstance(value, str) or value in others:
         return others.get(value, value) if isinstance(value, str) else value
@@ -331,29 +331,33 @@ def table() -> Iterator[Any]:
     for group, (*rows,) in groups.items():
         shared = [] if isinstance(rows[0], dict) else rows.pop(0)
         for number, row in enumerate(spelled_out(rows)):
-            said = [
+            expected = [
                 each for part in (shared, row.get("is", [])) for each in ([part] if isinstance(part, str) else part)
             ]
-            yield pytest.param(row, said or ["list"], id=f"{group}-{number}")
+            yield pytest.param(row, expected or ["list"], id=f"{group}-{number}")
 
 
 def holds(expectation: str, findings: Sequence[Finding]) -> bool:
     by_severity = {"!": (Severity.ERROR,), "~": (Severity.NOTICE,)}
     if (parts := re.fullmatch(r"([!~?-])([\w-]+)(?:([:>]) (.*))?", expectation)) is not None:
         sign, rule, of, text = parts.groups()
-        seen = [one for one in findings if one.rule == rule and one.severity in by_severity.get(sign, tuple(Severity))]
-        texts = [one.fix if of == ">" else one.message for one in seen]
+        seen = [
+            finding
+            for finding in findings
+            if finding.rule == rule and finding.severity in by_severity.get(sign, tuple(Severity))
+        ]
+        texts = [finding.fix if of == ">" else finding.message for finding in seen]
         return any((text or "") in each for each in texts) is (sign != "-")
     word, *rules = expectation.split()
     if word.isdigit():
-        return [one.rule for one in findings].count(rules[0]) == int(word)
-    errors = {one.rule for one in findings if one.severity is Severity.ERROR}
+        return [finding.rule for finding in findings].count(rules[0]) == int(word)
+    errors = {finding.rule for finding in findings if finding.severity is Severity.ERROR}
     return {
         "red": bool(errors),
         "errors": errors == {*rules},
-        "notices": {one.rule for one in findings if one.severity is Severity.NOTICE} == {*rules},
-        "rules": {one.rule for one in findings} == {*rules},
-        "list": [one.rule for one in findings] == rules,
+        "notices": {finding.rule for finding in findings if finding.severity is Severity.NOTICE} == {*rules},
+        "rules": {finding.rule for finding in findings} == {*rules},
+        "list": [finding.rule for finding in findings] == rules,
     }[word]
 
 
@@ -366,7 +370,7 @@ def knowledge() -> Knowledge:
 
 def judged_objects(knowledge: Knowledge | None, *objects: Object, environment: str = "") -> Evaluation:
     service = ServicePath(environment, "chat") if environment else None
-    manifests = [one for value in objects for one in read_manifests(dump(value).encode(), FILE, service)]
+    manifests = [manifest for value in objects for manifest in read_manifests(dump(value).encode(), FILE, service)]
     # Each call would judge all tripwires again, which takes most of its time. They have tests of their own.
     with mock.patch.object(gate, "tripwires", tuple):
         return evaluate_fit(manifests, runtimes_of(SNAPSHOT), lambda: knowledge)
@@ -376,26 +380,26 @@ def judged_objects(knowledge: Knowledge | None, *objects: Object, environment: s
 def test_each_object_of_the_table_is_judged_as_the_table_says(
     knowledge: Knowledge, row: Object, expected: list[str]
 ) -> None:
-    objects = [built(one) for one in (*row.get("and", ()), row)]
+    objects = [built(each) for each in (*row.get("and", ()), row)]
     known = knowledge if row.get("known", True) else None
     findings = judged_objects(known, *objects, environment=row.get("in", "")).findings
-    seen = [(one.severity.value, one.rule, one.message, one.fix) for one in findings]
+    seen = [(each.severity.value, each.rule, each.message, each.fix) for each in findings]
     assert [text for text in expected if not holds(text, findings)] == [], seen
-    assert all(one.gate == "fit" and one.file == FILE and one.line and one.fix for one in findings), seen
+    assert all(each.gate == "fit" and each.file == FILE and each.line and each.fix for each in findings), seen
 
 
 def errors(knowledge: Knowledge | None, *objects: Object) -> dict[str, Finding]:
     findings = judged_objects(knowledge, *objects).findings
-    return {one.rule: one for one in findings if one.severity is Severity.ERROR}
+    return {each.rule: each for each in findings if each.severity is Severity.ERROR}
 
 
 def notices(knowledge: Knowledge | None, *objects: Object) -> dict[str, Finding]:
     findings = judged_objects(knowledge, *objects).findings
-    return {one.rule: one for one in findings if one.severity is Severity.NOTICE}
+    return {each.rule: each for each in findings if each.severity is Severity.NOTICE}
 
 
 @pytest.mark.parametrize(
-    ("with_probe", "failures", "seconds", "told", "environment"),
+    ("with_probe", "failures", "seconds", "part", "environment"),
     [
         (lambda probe: timed(startupProbe=probe), 10, 10, "", "dev"),
         (lambda probe: timed(startupProbe=probe), 3, 5, "waits 10 s", ""),
@@ -408,18 +412,18 @@ def test_what_the_fix_of_a_short_probe_says_passes(
     with_probe: Callable[[Object], Object],
     failures: int,
     seconds: int,
-    told: str,
+    part: str,
     environment: str,
 ) -> None:
     value = with_probe({"failureThreshold": failures, "periodSeconds": seconds})
     findings = judged_objects(knowledge, value, environment=environment).findings
-    (finding,) = (one for one in findings if one.severity is Severity.ERROR)
+    (finding,) = (each for each in findings if each.severity is Severity.ERROR)
     assert finding.rule == "startup-probe-too-short"
-    assert told in finding.message
+    assert part in finding.message
     better = re.findall(r"failureThreshold: (\d+) with periodSeconds: (\d+)", finding.fix)[0]
     value = with_probe(dict(zip(("failureThreshold", "periodSeconds"), map(int, better), strict=True)))
     findings = judged_objects(knowledge, value, environment=environment).findings
-    assert [one.rule for one in findings if environment or one.severity is Severity.ERROR] == []
+    assert [each.rule for each in findings if environment or each.severity is Severity.ERROR] == []
 
 
 def test_labels_that_the_planner_writes_are_those_of_the_models(knowledge: Knowledge) -> None:
@@ -483,14 +487,14 @@ def test_a_script_that_cannot_be_read_counts_as_not_judged(knowledge: Knowledge)
 def test_what_leaves_little_room_is_a_remark(knowledge: Knowledge) -> None:
     lengths = range(8192, 131072, 4096)
     seen = {length: judged_objects(knowledge, dense(f"--max-model-len={length}")).findings for length in lengths}
-    rules = [tuple(one.rule for one in findings) for findings in seen.values()]
+    rules = [tuple(each.rule for each in findings) for findings in seen.values()]
     # It fits, then it is tight, then it does not fit; and each of them at some length.
     assert list(dict.fromkeys(rules)) == [(), ("tight",), ("does-not-fit",)]
     # What the remark says to write leaves no remark.
-    tight = next(one for findings in seen.values() for one in findings if one.rule == "tight")
-    told = re.search(r"at most ([\d,]+) tokens surely fit", tight.fix)
-    assert told is not None
-    assert judged_objects(knowledge, dense(f"--max-model-len={told[1].replace(',', '')}")).findings == ()
+    tight = next(each for findings in seen.values() for each in findings if each.rule == "tight")
+    advised = re.search(r"at most ([\d,]+) tokens surely fit", tight.fix)
+    assert advised is not None
+    assert judged_objects(knowledge, dense(f"--max-model-len={advised[1].replace(',', '')}")).findings == ()
 
 
 def test_weights_in_host_memory_are_a_notice_with_the_speed_that_is_left(knowledge: Knowledge) -> None:
@@ -567,21 +571,21 @@ def test_an_accelerator_that_the_base_does_not_know_is_said_to_be_the_changes_ow
 def test_a_draft_that_the_change_itself_brings_is_named() -> None:
     new = knowledge_of(catalog_files(EXPERTS.rpartition("/")[2]), catalog_files())
     drafted = dense('--speculative-config={"model": "MODEL", "num_speculative_tokens": 3}'.replace("MODEL", EXPERTS))
-    said = {one.rule: one.message for one in judged_objects(new, drafted).findings}
-    assert "vocabulary" in said["does-not-fit"]
-    assert "this change itself brings the facts" in said["new-model"]
+    messages = {each.rule: each.message for each in judged_objects(new, drafted).findings}
+    assert "vocabulary" in messages["does-not-fit"]
+    assert "this change itself brings the facts" in messages["new-model"]
 
 
 # The check itself.
 
 
-@pytest.mark.parametrize(("rule", "told"), sorted({one for trap in tripwires() for one in trap.wanted}))
-def test_a_tripwire_that_comes_back_clean_ends_the_trust(monkeypatch: pytest.MonkeyPatch, rule: str, told: str) -> None:
+@pytest.mark.parametrize(("rule", "part"), sorted({pair for trap in tripwires() for pair in trap.wanted}))
+def test_a_tripwire_that_comes_back_clean_ends_the_trust(monkeypatch: pytest.MonkeyPatch, rule: str, part: str) -> None:
     real = judge_container
 
-    def blind(*given: Any) -> Judged:
-        judged = real(*given)
-        kept = tuple(one for one in judged.findings if one.rule != rule or told not in one.message)
+    def blind(*arguments: Any) -> Judged:
+        judged = real(*arguments)
+        kept = tuple(each for each in judged.findings if each.rule != rule or part not in each.message)
         return Judged(kept, judged.whole, judged.fitted)
 
     monkeypatch.setattr(gate, "judge_container", blind)
@@ -597,17 +601,17 @@ POLICIES = sorted([*(ROOT / "policies").glob("*/good.yaml"), *(ROOT / "policies"
 @pytest.mark.parametrize("file", POLICIES, ids=lambda file: f"{file.parent.name}-{file.stem}")
 def test_of_no_command_that_is_judged_in_part_nothing_is_said(knowledge: Knowledge, file: Path) -> None:
     """The policies' resources run vLLM in every shape that somebody thought of."""
-    for one in servers(read_manifests(file.read_bytes(), file.name), runtimes_of(SNAPSHOT)):
-        judged = judge_container(one, knowledge)
+    for server in servers(read_manifests(file.read_bytes(), file.name), runtimes_of(SNAPSHOT)):
+        judged = judge_container(server, knowledge)
         rules = {finding.rule for finding in judged.findings}
-        description = isinstance(one, VllmContainer) and one.description
-        assert judged.whole != bool(rules & {"not-judged", UNREAD}), (one.subject, rules)
+        description = isinstance(server, VllmContainer) and server.description
+        assert judged.whole != bool(rules & {"not-judged", UNREAD}), (server.subject, rules)
         if judged.whole and not description and "no-model" not in rules:
-            assert isinstance(one, VllmContainer)
-            assert knowledge.place(one, "").place.count >= 1
-            words = [word.text for word in one.command.words]
-            model = parse_arguments(words, one.command.version, program=one.command.program).arguments.model
-            assert knowledge.model(model, one.source).facts.total_params > 0
+            assert isinstance(server, VllmContainer)
+            assert knowledge.place(server, "").place.count >= 1
+            words = [word.text for word in server.command.words]
+            model = parse_arguments(words, server.command.version, program=server.command.program).arguments.model
+            assert knowledge.model(model, server.source).facts.total_params > 0
 
 
 def test_broken_manifests_never_break_the_gate(knowledge: Knowledge) -> None:
