@@ -423,6 +423,7 @@ def test_many_new_services_are_each_judged(repository: Repository, monkeypatch: 
 
 @pytest.mark.slow
 def test_a_change_to_a_policy_runs_its_tests_and_finds_what_it_broke(repository: Repository) -> None:
+    """It fails if the test of a policy does not compare the place and the message that a bad object announces."""
     edit(repository, "policies/non-root/good.yaml", lambda text: text.replace("runAsUser: 1001", "runAsUser: 0", 1))
     edit(repository, "policies/non-root/bad.yaml", lambda text: text.replace("runAsUser: 0", "runAsUser: 1001", 1))
     elsewhere = "expect-message: 'spec.predictor.explainer: "

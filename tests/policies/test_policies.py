@@ -223,6 +223,9 @@ def own_tests(tmp_path_factory: pytest.TempPathFactory, kyverno_once: None) -> d
 def test_good_resources_pass_and_bad_ones_are_refused_in_the_words_they_announce(
     name: str, own_tests: dict[str, Evaluation]
 ) -> None:
+    """It fails if one of these defects is planted alone: `-dpl` and `-dp2` do not count as data-parallel sizes; an
+    image tag may be a major version alone; `0` counts as a number of accelerators.
+    """
     evaluation = own_tests[name]
     assert [f"{finding.subject}: {finding.message}" for finding in evaluation.findings] == []
     assert evaluation.evaluated == evaluation.expected == len(fixtures(name, "good")) + len(fixtures(name, "bad"))

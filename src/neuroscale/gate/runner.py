@@ -197,15 +197,14 @@ def _headline(
         number, word, left = len(given.services), "service", len({one.service for one in unjudged if one.service})
     else:
         number, word, left = len(given.plain), "file", len({one.file for one in unjudged})
-    rest = [f"{plainly_counted(len(given.inputs), 'file')} to be rendered first"] if given.inputs else []
     if left == number and not beside:
-        return ", and ".join([f"Nothing to check: {plainly_counted(left, word)} of kinds that nothing judges", *rest])
+        return f"Nothing to check: {plainly_counted(left, word)} of kinds that nothing judges"
     parts = [f"Passed: {plainly_counted(number - left, word)} checked"]
     if left:
         parts.append(f"{plainly_counted(left, word)} with kinds that nothing judges")
     remarks = [f"{check.unjudged} of {check.expected} {check.unit} not judged" for check in checks if check.unjudged]
     remarks += [f"a person must look at {beside}"] if beside else []
-    return "; ".join([", and ".join(parts + rest), *remarks])
+    return "; ".join([", and ".join(parts), *remarks])
 
 
 def gate_paths(paths: list[Path], root: Path, today: date, *, server: bool = False, strict: bool = False) -> Verdict:
