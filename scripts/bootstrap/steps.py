@@ -33,6 +33,10 @@ PURPOSES = {
 }
 # The schemas are built by the packages that set-up just installed, and not by the interpreter that runs it.
 _SCHEMA_PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from bootstrap.schema_build import main; main()"
+_BAD_OBJECTS_PROGRAM = (
+    "import pathlib, sys; from neuroscale.policies.bad_objects import write_bad_files; "
+    "write_bad_files(pathlib.Path(sys.argv[1]))"
+)
 _LISTED_LOCKS = ("runtime.txt", "dev.txt", "bootstrap.txt", "go.txt", "zig.txt", "serve.txt", "bench.txt")
 
 
@@ -142,7 +146,7 @@ class Steps:
             steps += self._portal()
         if purpose in ("all", "bundle"):
             if purpose == "all":
-                steps += [self._guidellm(), install_node]
+                steps += [self._guidellm(), install_node, self._bad_objects()]
             locks = [self._repository / "requirements" / name for name in _LISTED_LOCKS]
             file = self._repository / ".state" / "sbom.cdx.json"
             bill = BillOfMaterials(file, list(self._tools.values()), locks, node.lock)
@@ -269,6 +273,27 @@ class Steps:
         )
         return self._part(step, lambda bundle: bundle.take_schemas(pins), build, "the JSON schemas")
 
+    def _bad_objects(self) -> Step:
+        """Writes what `kyverno test policies/` reads and git does not track, again after a change of its sources."""
+        folders = [file.parent for file in self._repository.glob("policies/*/cases.yaml")]
+
+        def done() -> bool:
+            return all(
+                (folder / "bad.yaml").is_file() and _changed(folder / "bad.yaml") >= _changed(folder / source)
+                for folder in folders
+                for source in ("good.yaml", "cases.yaml")
+            )
+
+        def write() -> None:
+            run(
+                [self._packages.python, "-I", "-c", _BAD_OBJECTS_PROGRAM, str(self._repository)],
+                doing="Writing the objects that policies refuse",
+                log=self._own_logs / "policies.log",
+            )
+
+        title = "Writing the objects that policies refuse, for `kyverno test`"
+        return Step(title, done, write, 2, shared=False, lock=self._checkout_lock)
+
     def _guidellm(self) -> Step:
         found, packages = GuidellmEnvironment.find(self._repository), self._packages
         title = f"Installing {PACKAGE} {found.version} (0.5 GB)"
@@ -329,6 +354,10 @@ class Steps:
                 lock=self._lock("uv"),
             ),
         ]
+
+
+def _changed(file: Path) -> float:
+    return file.stat().st_mtime if file.is_file() else 0.0
 
 
 def _tools_for(purpose: str) -> tuple[str, ...]:

@@ -13,10 +13,10 @@ from typing import Any
 from neuroscale.core.errors import InputError
 from neuroscale.core.schemas import Kind
 from neuroscale.core.validation import suggest
-from neuroscale.core.yaml_io import dump, read_documents, scalar
-from neuroscale.policies.description import BAD, GOOD
-from neuroscale.policies.policy_set import EXPECTED_MESSAGE, POLICY_FILE, TRIPWIRES, PolicySet
-from neuroscale.policies.render import CASES, cases, shared_blocks
+from neuroscale.core.yaml_io import dotted, dump, scalar
+from neuroscale.policies.bad_objects import CASES, GOOD, good_objects
+from neuroscale.policies.policy_set import POLICY_FILE, TRIPWIRES, PolicySet
+from neuroscale.policies.render import KYVERNO_TEST, kyverno_test, shared_blocks
 from neuroscale.repo.layout import POLICIES
 from neuroscale.repo.snapshot import Snapshot, read_text
 
@@ -59,8 +59,8 @@ def new_policy(
     return {
         f"{folder}/{POLICY_FILE}": _policy(name, chosen, kinds, variables),
         f"{folder}/{GOOD}": "---\n".join(map(dump, good)),
-        f"{folder}/{BAD}": "---\n".join(map(dump, bad)),
-        f"{folder}/{CASES}": cases(name, good, bad),
+        f"{folder}/{CASES}": dump({"bases": [_base(name, one) for one in good]}),
+        f"{folder}/{KYVERNO_TEST}": kyverno_test(name, good, bad),
         TRIPWIRES: _tripwires(snapshot, policies, name, chosen),
         _README: _readme(snapshot, name),
     }
@@ -79,11 +79,10 @@ def _examples(snapshot: Snapshot, policies: PolicySet) -> dict[str, dict[str, An
     """A good object of each kind, by the kind: the smallest in the policies' tests."""
     found: dict[str, dict[str, Any]] = {}
     for policy in policies.policies:
-        path = f"{POLICIES}/{policy.name}/{GOOD}"
-        for document in read_documents(read_text(snapshot, path), path):
-            there = found.get(document.value["kind"])
-            if there is None or len(str(document.value)) < len(str(there)):
-                found[document.value["kind"]] = document.value
+        for manifest in good_objects(snapshot, policy.name):
+            smallest = found.get(manifest.kind)
+            if smallest is None or len(str(manifest.value)) < len(str(smallest)):
+                found[manifest.kind] = manifest.value
     return found
 
 
@@ -176,15 +175,24 @@ def _message(name: str) -> str:
 def _object(name: str, example: Mapping[str, Any], which: str) -> dict[str, Any]:
     value = copy.deepcopy(dict(example))
     metadata = value["metadata"]
-    annotations = {key: text for key, text in (metadata.get("annotations") or {}).items() if key != EXPECTED_MESSAGE}
+    annotations = dict(metadata.get("annotations") or {})
     if which == "bad":
-        annotations |= {EXPECTED_MESSAGE: _message(name), f"neuroscale.dev/{name}": _REFUSED}
+        annotations[f"neuroscale.dev/{name}"] = _REFUSED
     dashed = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", example["kind"]).lower()
     metadata |= {"name": f"{which}-{dashed}", "namespace": name}
     metadata.pop("annotations", None)
     if annotations:
         metadata["annotations"] = annotations
     return value
+
+
+def _base(name: str, good: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry of a good object, with its one bad case, in the file of cases."""
+    key, place, value = f"neuroscale.dev/{name}", ("metadata", "annotations"), _REFUSED
+    patch = {dotted((*place, key)): value} if "annotations" in good["metadata"] else {dotted(place): {key: value}}
+    good_name = good["metadata"]["name"]
+    case = {"name": f"bad{good_name.removeprefix('good')}", "patch": patch, "message": _message(name)}
+    return {"base": good_name, "cases": [case]}
 
 
 def _tripwires(snapshot: Snapshot, policies: PolicySet, name: str, chosen: Sequence[Mapping[str, Any]]) -> str:
@@ -211,7 +219,6 @@ def _tripwire(name: str, example: Mapping[str, Any]) -> dict[str, Any]:
     value = _object(name, example, "bad")
     metadata = value["metadata"]
     metadata |= {"name": f"neuroscale-tripwire-{name}"[:63], "namespace": "neuroscale-tripwire"}
-    del metadata["annotations"][EXPECTED_MESSAGE]
     return value
 
 

@@ -26,10 +26,11 @@ from neuroscale.gate.checks.policy import evaluate_by, evaluate_policies, except
 from neuroscale.gate.evaluation import Evaluation, file_finding, manifest_finding, problem_findings
 from neuroscale.gate.run_upstream_tool import run_tool
 from neuroscale.gate.verdict import Finding
-from neuroscale.manifests.objects import Manifest, read_manifests
+from neuroscale.manifests.objects import Manifest
+from neuroscale.policies.bad_objects import BAD, CASES, GOOD, bad_objects, good_objects, whole
 from neuroscale.policies.new_policy import PLACEHOLDER
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE, POLICY_FILE, SHARED_TEXT, TRIPWIRES, Policy, PolicySet
-from neuroscale.policies.render import rendered_policy, shared_blocks
+from neuroscale.policies.render import KYVERNO_TEST, rendered_policy, shared_blocks
 from neuroscale.repo.layout import POLICIES
 from neuroscale.repo.snapshot import Snapshot, read_text
 
@@ -72,7 +73,6 @@ class ChangedPoliciesCheck(GateCheck):
 
 
 GATE = "policy-tests"
-_TEST_FOLDER = ".kyverno-test"
 
 
 class ChangedPolicyTestsCheck(GateCheck):
@@ -174,25 +174,21 @@ def _test_policy(
     """Run the tests of the one policy in `alone`."""
     (policy,) = alone.policies
     try:
-        good, bad = _resources(snapshot, policy, "good"), _resources(snapshot, policy, "bad")
+        good, bad = good_objects(snapshot, policy.name), bad_objects(snapshot, policy.name)
+        for file, manifests in ((GOOD, good), (CASES, bad)):
+            if not manifests:
+                message, fix = "holds no resource", "Write at least one test resource."
+                raise InputError.at(f"{POLICIES}/{policy.name}/{file}", "", message, fix)
     except InputError as error:
         return Evaluation(tuple(problem_findings(GATE, "unreadable", error)), 0, 0, "test resources", 1, 1)
     seen = evaluate_policies(alone, [*good, *bad], schemas, kyverno, folder / "apply", today=today, workers=1)
     findings = [
         *_compare(policy, good, bad, seen.findings),
-        *_kyverno_test(snapshot, policy, [*good, *bad], kyverno, folder / "test"),
+        *_kyverno_test(snapshot, policy, good, bad, kyverno, folder / "test"),
     ]
     return Evaluation(
         tuple(findings), seen.evaluated, len(good) + len(bad), "test resources", seen.tripwires, seen.caught
     )
-
-
-def _resources(snapshot: Snapshot, policy: Policy, which: str) -> list[Manifest]:
-    file = f"{POLICIES}/{policy.name}/{which}.yaml"
-    manifests = read_manifests(read_text(snapshot, file).encode(), file)
-    if not manifests:
-        raise InputError.at(file, "", "holds no resource", f"Write at least one {which} resource.")
-    return manifests
 
 
 def _compare(
@@ -216,12 +212,12 @@ def _compare(
             findings.append(at(manifest, "is not refused", "Correct the policy: it misses this resource."))
         elif message != announced:
             text = f"is refused with {message!r}, but announces {announced!r}"
-            findings.append(at(manifest, text, f"Correct the policy's message or {EXPECTED_MESSAGE}."))
+            findings.append(at(manifest, text, "Correct the policy's message or the case's."))
     return findings
 
 
 def _kyverno_test(
-    snapshot: Snapshot, policy: Policy, resources: Sequence[Manifest], kyverno: Path, folder: Path
+    snapshot: Snapshot, policy: Policy, good: Sequence[Manifest], bad: Sequence[Manifest], kyverno: Path, folder: Path
 ) -> list[Finding]:
     """Run `kyverno test` on one policy's folder and demand an answer for each of its resources.
 
@@ -235,12 +231,13 @@ def _kyverno_test(
         target = folder / entry.path.removeprefix(f"{root}/")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
-    cases = f"{root}/{_TEST_FOLDER}/kyverno-test.yaml"
+    (folder / BAD).write_text(whole(bad), encoding="utf-8")
+    cases, tests = f"{root}/{KYVERNO_TEST}", (folder / KYVERNO_TEST).parent
     if snapshot.read(cases) is None:
         fix = "Write the policy's test cases there."
         return [file_finding(GATE, policy.name, cases, "is missing", fix)]
     run = run_tool(
-        [kyverno, "test", folder / _TEST_FOLDER, "--require-tests", "--output-format", "json", "--remove-color"],
+        [kyverno, "test", tests, "--require-tests", "--output-format", "json", "--remove-color"],
         folder=folder,
         timeout=300,
         statuses=frozenset({0, 1}),
@@ -257,7 +254,7 @@ def _kyverno_test(
         for row in failing
     ] + [
         (f"{manifest.subject} of {manifest.file} is not among the test's results", "Name it in the test's results.")
-        for manifest in resources
+        for manifest in (*good, *bad)
         if manifest.name not in named
     ]
     findings = [file_finding(GATE, policy.name, cases, message, fix) for message, fix in wrong]
