@@ -13,6 +13,7 @@ import pytest
 
 from command_line import Said, commands
 from neuroscale.core import schemas, tool_cache
+from neuroscale.core.yaml_io import dump
 from neuroscale.gate.checks.changed_policies import evaluate_policy_tests
 from neuroscale.gate.checks.policy import check_reach
 from neuroscale.policies.description import describe
@@ -60,6 +61,12 @@ def test_the_fields_that_a_policy_reads_are_named(run: Callable[..., Said]) -> N
     shown = run("explain", "ownership-labels", "--repository", ROOT).out
     assert "cost-center is missing or empty" in shown
     assert "neuroscale milestones a-policy-engine-that-exits-0" in shown
+    refused = next(value for value in fixtures("no-host-access", "bad") if value["kind"] == "CronJob")
+    case = refused["metadata"]["name"]
+    assert run("explain", "no-host-access", case, "--json", "--repository", ROOT).json == refused
+    assert run("explain", "no-host-access", case, "--repository", ROOT).out == dump(refused)
+    missed = run("explain", "no-host-access", case[:-1], "--repository", ROOT)
+    assert (missed.status, f"Did you mean '{case}'" in missed.err) == (2, True)
     unknown = run("explain", "ownership-label", "--repository", ROOT)
     assert (unknown.status, "ownership-labels" in unknown.err) == (2, True)
 
