@@ -275,13 +275,16 @@ class Steps:
 
     def _bad_objects(self) -> Step:
         """Writes what `kyverno test policies/` reads and git does not track, again after a change of its sources."""
-        folders = [file.parent for file in self._repository.glob("policies/*/cases.yaml")]
+        written = self._repository / ".state/policies"
+        cases = list(self._repository.glob("policies/*/cases.yaml"))
+
+        def is_current(file: Path, *sources: Path) -> bool:
+            changes = [source.stat().st_mtime_ns for source in sources if source.is_file()]
+            return file.is_file() and file.stat().st_mtime_ns >= max(changes)
 
         def done() -> bool:
             return all(
-                (folder / "bad.yaml").is_file() and _changed(folder / "bad.yaml") >= _changed(folder / source)
-                for folder in folders
-                for source in ("good.yaml", "cases.yaml")
+                is_current(written / file.parent.name / "bad.yaml", file, file.with_name("good.yaml")) for file in cases
             )
 
         def write() -> None:
@@ -354,10 +357,6 @@ class Steps:
                 lock=self._lock("uv"),
             ),
         ]
-
-
-def _changed(file: Path) -> float:
-    return file.stat().st_mtime if file.is_file() else 0.0
 
 
 def _tools_for(purpose: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from neuroscale.core.errors import InputError
 from neuroscale.core.yaml_io import dump, path_of, read_documents, read_mapping
 from neuroscale.gate.checks.changed_policies import evaluate_policy_tests
 from neuroscale.manifests.objects import LARGEST_FILE, Manifest
-from neuroscale.policies.bad_objects import bad_files, bad_objects
+from neuroscale.policies.bad_objects import bad_file, bad_files, bad_objects
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE, TRIPWIRES, load_policy_set
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from policies_support import NAMES, ROOT, documents, fixture_manifests, fixtures
@@ -49,7 +49,7 @@ def test_no_object_is_lost() -> None:
 def test_the_files_for_kyverno_test_hold_the_same_objects() -> None:
     snapshot = FolderSnapshot(ROOT)
     files = bad_files(snapshot, load_policy_set(snapshot))
-    assert list(files) == [f"policies/{name}/bad.yaml" for name in NAMES]
+    assert list(files) == [f".state/policies/{name}/bad.yaml" for name in NAMES]
     for name, (path, text) in zip(NAMES, files.items(), strict=True):
         assert [document.value for document in read_documents(text, path)] == fixtures(name, "bad")
 
@@ -146,7 +146,8 @@ def test_the_gate_reads_no_file_of_whole_objects(tmp_path: Path) -> None:
         files[path.relative_to(ROOT).as_posix()] = path.read_bytes()
     good, bad = documents(ROOT / "policies" / SMALL / "good.yaml"), fixtures(SMALL, "bad")
     harmless = [{**good[0], "metadata": {**good[0]["metadata"], "name": value["metadata"]["name"]}} for value in bad]
-    files[f"policies/{SMALL}/bad.yaml"] = "---\n".join(map(dump, harmless)).encode()
+    text = "---\n".join(map(dump, harmless)).encode()
+    files |= dict.fromkeys((f"policies/{SMALL}/bad.yaml", bad_file(SMALL)), text)
     snapshot = MemorySnapshot(files)
     evaluation = evaluate_policy_tests(
         snapshot,

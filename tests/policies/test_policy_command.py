@@ -151,7 +151,7 @@ def test_shared_text_and_cases_are_written_once(run: Callable[..., Said], reposi
     ]
     (cases,) = documents(repository / written[written.index("policies/non-root/policy.yaml") + 1])
     assert cases["results"][-1]["resources"] == ["bad-new"]
-    assert documents(repository / "policies/non-root/bad.yaml")[-1]["metadata"]["name"] == "bad-new"
+    assert documents(repository / ".state/policies/non-root/bad.yaml")[-1]["metadata"]["name"] == "bad-new"
     assert "# Each pod spec" in (repository / "policies/non-root/policy.yaml").read_text()
     assert run("render", "--repository", repository).out == ""
 

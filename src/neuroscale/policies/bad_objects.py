@@ -17,12 +17,10 @@ from neuroscale.core.validation import from_document, suggest
 from neuroscale.core.yaml_io import Document, Path, dotted, dump, path_of, read_mapping
 from neuroscale.manifests.objects import LARGEST_FILE, Manifest, read_manifests
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE, PolicySet, load_policy_set
-from neuroscale.repo.layout import POLICIES
+from neuroscale.repo.layout import POLICIES, POLICIES_STATE
 from neuroscale.repo.snapshot import FolderSnapshot, Snapshot, read_text
 
 GOOD, CASES = "good.yaml", "cases.yaml"
-BAD = "bad.yaml"
-"""The objects of `cases.yaml`, whole, for `kyverno test`. Git ignores this file, and nothing else reads it."""
 
 
 class _Change(Frozen):
@@ -101,23 +99,27 @@ def bad_object(snapshot: Snapshot, policy: str, name: str) -> dict[str, Any]:
     return values[name]
 
 
+def bad_file(policy: str) -> str:
+    """The path of the file with the whole objects of a policy's cases. `kyverno test` reads it, and git ignores it."""
+    return f"{POLICIES_STATE}/{policy}/bad.yaml"
+
+
 def whole(manifests: Sequence[Manifest]) -> str:
-    """The text of the file BAD with these objects."""
+    """The text of such a file with these objects."""
     head = f"# Written by `neuroscale policy render` from {GOOD} and {CASES}.\n"
     return head + "---\n".join(dump(manifest.value) for manifest in manifests)
 
 
 def bad_files(snapshot: Snapshot, policies: PolicySet) -> dict[str, str]:
-    """The file BAD of each policy, by path. Raises InputError."""
-    return {
-        f"{POLICIES}/{policy.name}/{BAD}": whole(bad_objects(snapshot, policy.name)) for policy in policies.policies
-    }
+    """The texts of all such files, by path. Raises InputError."""
+    return {bad_file(policy.name): whole(bad_objects(snapshot, policy.name)) for policy in policies.policies}
 
 
 def write_bad_files(root: pathlib.Path) -> None:
-    """Write the file BAD of each policy of the repository at `root`. Raises InputError and UntrustedError."""
+    """Write all such files of the repository at `root`. Raises InputError and UntrustedError."""
     snapshot = FolderSnapshot(root)
     for path, text in bad_files(snapshot, load_policy_set(snapshot)).items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
         write_public(root / path, text)
 
 

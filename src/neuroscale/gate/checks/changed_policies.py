@@ -27,7 +27,7 @@ from neuroscale.gate.evaluation import Evaluation, file_finding, manifest_findin
 from neuroscale.gate.run_upstream_tool import run_tool
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import Manifest
-from neuroscale.policies.bad_objects import BAD, CASES, GOOD, bad_objects, good_objects, whole
+from neuroscale.policies.bad_objects import CASES, GOOD, bad_file, bad_objects, good_objects, whole
 from neuroscale.policies.new_policy import PLACEHOLDER
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE, POLICY_FILE, SHARED_TEXT, TRIPWIRES, Policy, PolicySet
 from neuroscale.policies.render import KYVERNO_TEST, rendered_policy, shared_blocks
@@ -224,20 +224,21 @@ def _kyverno_test(
     Its exit status is 0 too when nothing was compared, so the rows are read and counted.
     """
     root = f"{POLICIES}/{policy.name}"
+    files = {bad_file(policy.name): whole(bad).encode()}
     for entry in snapshot.entries(root):
         data = snapshot.read(entry.path)
         if data is None:
             raise UntrustedError(f"{entry.path} is listed but cannot be read.")
-        target = folder / entry.path.removeprefix(f"{root}/")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
-    (folder / BAD).write_text(whole(bad), encoding="utf-8")
-    cases, tests = f"{root}/{KYVERNO_TEST}", (folder / KYVERNO_TEST).parent
+        files[entry.path] = data
+    for path, data in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
+    cases = f"{root}/{KYVERNO_TEST}"
     if snapshot.read(cases) is None:
         fix = "Write the policy's test cases there."
         return [file_finding(GATE, policy.name, cases, "is missing", fix)]
     run = run_tool(
-        [kyverno, "test", tests, "--require-tests", "--output-format", "json", "--remove-color"],
+        [kyverno, "test", (folder / cases).parent, "--require-tests", "--output-format", "json", "--remove-color"],
         folder=folder,
         timeout=300,
         statuses=frozenset({0, 1}),
