@@ -33,10 +33,19 @@ PURPOSES = {
 }
 # The schemas are built by the packages that set-up just installed, and not by the interpreter that runs it.
 _SCHEMA_PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from bootstrap.schema_build import main; main()"
-_BAD_OBJECTS_PROGRAM = (
-    "import pathlib, sys; from neuroscale.policies.bad_objects import write_bad_files; "
-    "write_bad_files(pathlib.Path(sys.argv[1]))"
-)
+_BAD_OBJECTS_PROGRAM = """
+import sys
+from pathlib import Path
+from neuroscale.core.files import write_public
+from neuroscale.policies.bad_objects import bad_files
+from neuroscale.policies.policy_set import load_policy_set
+from neuroscale.repo.snapshot import FolderSnapshot
+
+snapshot = FolderSnapshot(Path(sys.argv[1]))
+for path, text in bad_files(snapshot, load_policy_set(snapshot).policies).items():
+    (snapshot.root / path).parent.mkdir(parents=True, exist_ok=True)
+    write_public(snapshot.root / path, text)
+"""
 _LISTED_LOCKS = ("runtime.txt", "dev.txt", "bootstrap.txt", "go.txt", "zig.txt", "serve.txt", "bench.txt")
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from neuroscale.core import schemas, tool_cache
 from neuroscale.core.errors import InputError
-from neuroscale.core.yaml_io import dump, path_of, read_documents, read_mapping
+from neuroscale.core.yaml_io import dotted, dump, read_documents, read_mapping
 from neuroscale.gate.checks.changed_policies import evaluate_policy_tests
 from neuroscale.manifests.objects import LARGEST_FILE, Manifest
-from neuroscale.policies.bad_objects import bad_file, bad_files, bad_objects
+from neuroscale.policies.bad_objects import BAD, bad_files, bad_objects, path_of
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE, TRIPWIRES, load_policy_set
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from policies_support import NAMES, ROOT, documents, fixture_manifests, fixtures
@@ -48,7 +48,7 @@ def test_no_object_is_lost() -> None:
 
 def test_the_files_for_kyverno_test_hold_the_same_objects() -> None:
     snapshot = FolderSnapshot(ROOT)
-    files = bad_files(snapshot, load_policy_set(snapshot))
+    files = bad_files(snapshot, load_policy_set(snapshot).policies)
     assert list(files) == [f".state/policies/{name}/bad.yaml" for name in NAMES]
     for name, (path, text) in zip(NAMES, files.items(), strict=True):
         assert [document.value for document in read_documents(text, path)] == fixtures(name, "bad")
@@ -96,19 +96,26 @@ def test_a_case_changes_its_own_copy_of_what_its_base_shares() -> None:
 
 
 @pytest.mark.parametrize(
+    "path", [("spec", "containers", 0, "image"), ("a", 0, 1), ("metadata", "labels", 'x.y/z "]', "b"), ("x.y", "z")]
+)
+def test_a_path_is_read_as_messages_write_it(path: tuple[str | int, ...]) -> None:
+    assert path_of(dotted(path)) == path
+
+
+@pytest.mark.parametrize(
     ("case", "words"),
     [
-        ({"remove": ["spec.hostPid"]}, "has no spec.hostPid to remove"),
-        ({"remove": ["spec.containers[2]"]}, "has no spec.containers[2] to remove"),
-        ({"remove": ["spec.containers.image"]}, "has no field that holds spec.containers.image"),
-        ({"patch": {"spec.pod.hostPID": True}}, "has no field that holds spec.pod.hostPID"),
-        ({"patch": {"spec.containers[3]": {}}}, "has no field that holds spec.containers[3]"),
-        ({"patch": {"spec[0]": {}}}, "has no field that holds spec[0]"),
-        ({"patch": {"spec.hostPID.a": True}}, "has no field that holds spec.hostPID.a"),
+        ({"remove": ["spec.hostPid"]}, "has no place spec.hostPid"),
+        ({"remove": ["spec.containers[2]"]}, "has no place spec.containers[2]"),
+        ({"remove": ["spec.containers.image"]}, "has no place spec.containers.image"),
+        ({"patch": {"spec.pod.hostPID": True}}, "has no place spec.pod.hostPID"),
+        ({"patch": {"spec.containers[3]": {}}}, "has no place spec.containers[3]"),
+        ({"patch": {"spec[0]": {}}}, "has no place spec[0]"),
+        ({"patch": {"spec.hostPID.a": True}}, "has no place spec.hostPID.a"),
         ({"patch": {"spec..hostPID": True}}, "is not a path such as spec.containers[0].image"),
-        ({"patch": {"metadata.annotations": "a"}}, "has no mapping metadata.annotations for its message"),
-        ({"patch": {"metadata": "a"}}, "has no mapping metadata.annotations for its message"),
-        ({"patch": {"kind": None}}, "kind is missing or not text"),
+        ({"patch": {"metadata.annotations": "a"}}, 'has no place metadata.annotations["neuroscale.dev/'),
+        ({"patch": {"metadata": "a"}}, "has no place metadata.name"),
+        ({"patch": {"kind": None}}, "is missing or not text, so this is not a Kubernetes object"),
         ({"name": "Bad"}, "'Bad' is not a Kubernetes name"),
         ({"name": "good-pod"}, "is the name of another object here or in good.yaml"),
         ({"name": "bad-0"}, "is the name of another object here or in good.yaml"),
@@ -133,7 +140,7 @@ def test_a_base_is_a_good_object() -> None:
 
 def test_many_cases_of_a_large_object_do_not_fill_the_memory() -> None:
     large = {**POD, "spec": {"text": "x" * (LARGEST_FILE // 5)}}
-    with pytest.raises(InputError, match=f"larger than {LARGEST_FILE} bytes"):
+    with pytest.raises(InputError, match=f"more than {LARGEST_FILE} bytes"):
         made(*({} for _ in range(2000)), good=large)
 
 
@@ -147,7 +154,7 @@ def test_the_gate_reads_no_file_of_whole_objects(tmp_path: Path) -> None:
     good, bad = documents(ROOT / "policies" / SMALL / "good.yaml"), fixtures(SMALL, "bad")
     harmless = [{**good[0], "metadata": {**good[0]["metadata"], "name": value["metadata"]["name"]}} for value in bad]
     text = "---\n".join(map(dump, harmless)).encode()
-    files |= dict.fromkeys((f"policies/{SMALL}/bad.yaml", bad_file(SMALL)), text)
+    files |= dict.fromkeys((f"policies/{SMALL}/bad.yaml", BAD.format(SMALL)), text)
     snapshot = MemorySnapshot(files)
     evaluation = evaluate_policy_tests(
         snapshot,

@@ -43,14 +43,11 @@ def list_policies(as_json: JsonOption = False, repository: RepositoryOption = No
 @app.command("explain")
 def explain_policy(
     name: Annotated[str, typer.Argument(help="The policy's name.")],
-    case: Annotated[
-        str | None, typer.Argument(help="A case of its cases.yaml: print this object, which it refuses, whole.")
-    ] = None,
+    case: Annotated[str | None, typer.Argument(help="A case of its cases.yaml: print the object whole.")] = None,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
-    """Print what one policy demands and why, the kinds and fields that it reads, and its messages, or one object that
-    it must refuse."""
+    """Print what one policy demands and why, the kinds and fields that it reads, and its messages, or one case."""
     from dataclasses import asdict
 
     from neuroscale.core.validation import suggest
@@ -65,10 +62,7 @@ def explain_policy(
         raise InputError.at("the command line", "NAME", f"{name!r} is not a policy of this repository", fix)
     if case is not None:
         refused = bad_object(snapshot, name, case)
-        if as_json:
-            print_json(refused)
-        else:
-            typer.echo(dump(refused), nl=False)
+        print_json(refused) if as_json else typer.echo(dump(refused), nl=False)
         return ExitStatus.PASSED
     found = describe(snapshot, policies, policy)
     if as_json:
@@ -196,7 +190,7 @@ def render_policies(repository: RepositoryOption = None) -> int:
     from neuroscale.policies.render import rendered
 
     snapshot, policies = _read(repository)
-    for path, text in {**rendered(snapshot, policies.policies), **bad_files(snapshot, policies)}.items():
+    for path, text in {**rendered(snapshot, policies.policies), **bad_files(snapshot, policies.policies)}.items():
         if snapshot.read(path) != text.encode():
             file = snapshot.root / path
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -289,19 +289,6 @@ def dotted(path: Path) -> str:
     return text
 
 
-_PART = re.compile(r'(?:^|\.)([A-Za-z0-9_-]+)|\[([0-9]+)\]|\[("(?:[^"\\]|\\.)*")\]')
-
-
-def path_of(text: str) -> Path:
-    """The path that `dotted` writes as this text. Raises ValueError for other text."""
-    path = tuple(
-        int(match[2]) if match[2] else json.loads(match[3]) if match[3] else match[1] for match in _PART.finditer(text)
-    )
-    if not path or dotted(path) != text:
-        raise ValueError(f"{text!r} is not a path such as spec.containers[0].image")
-    return path
-
-
 def dump(value: Any) -> str:
     """Block-style YAML in insertion order; `read_document` gives the same value back.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-import pathlib
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,16 +12,17 @@ from typing import Any
 from pydantic import Field
 
 from neuroscale.core.errors import InputError
-from neuroscale.core.files import write_public
 from neuroscale.core.frozen import Frozen
 from neuroscale.core.validation import from_document, suggest
-from neuroscale.core.yaml_io import Document, Path, dotted, dump, path_of, read_mapping
+from neuroscale.core.yaml_io import Document, Path, dotted, dump, read_mapping
 from neuroscale.manifests.objects import LARGEST_FILE, Manifest, read_manifests
-from neuroscale.policies.policy_set import EXPECTED_MESSAGE, PolicySet, load_policy_set
-from neuroscale.repo.layout import POLICIES, POLICIES_STATE
-from neuroscale.repo.snapshot import FolderSnapshot, Snapshot, read_text
+from neuroscale.policies.policy_set import EXPECTED_MESSAGE, Policy
+from neuroscale.repo.layout import POLICIES
+from neuroscale.repo.snapshot import Snapshot, read_text
 
 GOOD, CASES = "good.yaml", "cases.yaml"
+BAD = ".state/policies/{}/bad.yaml"
+"""The file, by the policy's name, in which `kyverno test` finds the objects of the cases whole. Git ignores it."""
 
 
 class _Change(Frozen):
@@ -69,23 +71,21 @@ def bad_objects(snapshot: Snapshot, policy: str) -> list[Manifest]:
             raise InputError.at(file, f"bases[{number}].base", message, suggest(base.base, good), line)
         for index, case in enumerate(base.cases):
             place = ("bases", number, "cases", index)
+            line = document.line(*place) or 1
             try:
                 if case.name in names:
                     raise ValueError(f"is the name of another object here or in {GOOD}")
-                names.add(case.name)
                 text = dump(_changed(good[base.base], base, case))
+                names.add(case.name)
                 size += len(text)
                 if size > LARGEST_FILE:
-                    raise ValueError(f"makes the policy's bad objects larger than {LARGEST_FILE} bytes")
+                    raise ValueError(f"the policy's bad objects have more than {LARGEST_FILE} bytes")
                 manifests = read_manifests(text.encode(), file)
             except (InputError, ValueError) as error:
-                why = str(error)
-                if isinstance(error, InputError):
-                    why = " ".join(filter(None, (error.problems[0].field, error.problems[0].message)))
+                why = error.problems[0].message if isinstance(error, InputError) else error
                 fix = "Correct its patch, what it removes, or its base."
-                raise InputError.at(file, dotted(place), f"{case.name}: {why}", fix, document.line(*place)) from error
-            lines: dict[Path, int] = {(): document.line(*place) or 1}
-            bad += (replace(manifest, document=Document(manifest.document.value, lines)) for manifest in manifests)
+                raise InputError.at(file, dotted(place), f"{case.name}: {why}", fix, line) from error
+            bad += (replace(manifest, document=Document(case, {(): line})) for manifest in manifests)
     return bad
 
 
@@ -93,34 +93,17 @@ def bad_object(snapshot: Snapshot, policy: str, name: str) -> dict[str, Any]:
     """The object of one case. Raises InputError for a name that no case has."""
     values = {manifest.name: manifest.value for manifest in bad_objects(snapshot, policy)}
     if name not in values:
-        file = f"{POLICIES}/{policy}/{CASES}"
-        message = f"{name!r} is not a case of {file}"
-        raise InputError.at("the command line", "CASE", message, suggest(name, values, file))
+        fix = suggest(name, values, f"{POLICIES}/{policy}/{CASES}")
+        raise InputError.at("the command line", "CASE", f"{name!r} is not a case of {policy}", fix)
     return values[name]
 
 
-def bad_file(policy: str) -> str:
-    """The path of the file with the whole objects of a policy's cases. `kyverno test` reads it, and git ignores it."""
-    return f"{POLICIES_STATE}/{policy}/bad.yaml"
-
-
-def whole(manifests: Sequence[Manifest]) -> str:
-    """The text of such a file with these objects."""
-    head = f"# Written by `neuroscale policy render` from {GOOD} and {CASES}.\n"
-    return head + "---\n".join(dump(manifest.value) for manifest in manifests)
-
-
-def bad_files(snapshot: Snapshot, policies: PolicySet) -> dict[str, str]:
-    """The texts of all such files, by path. Raises InputError."""
-    return {bad_file(policy.name): whole(bad_objects(snapshot, policy.name)) for policy in policies.policies}
-
-
-def write_bad_files(root: pathlib.Path) -> None:
-    """Write all such files of the repository at `root`. Raises InputError and UntrustedError."""
-    snapshot = FolderSnapshot(root)
-    for path, text in bad_files(snapshot, load_policy_set(snapshot)).items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        write_public(root / path, text)
+def bad_files(snapshot: Snapshot, policies: Sequence[Policy]) -> dict[str, str]:
+    """The texts of the files BAD of policies, by path. Raises InputError."""
+    return {
+        BAD.format(policy.name): "---\n".join(dump(bad.value) for bad in bad_objects(snapshot, policy.name))
+        for policy in policies
+    }
 
 
 def _changed(good: dict[str, Any], base: _Base, case: _Case) -> dict[str, Any]:
@@ -128,33 +111,39 @@ def _changed(good: dict[str, Any], base: _Base, case: _Case) -> dict[str, Any]:
     value = copy.deepcopy(good)
     for change in (base, case):
         for path in change.remove:
-            holder, last = _holder(value, path)
-            if last not in (holder if isinstance(holder, dict) else range(len(holder))):
-                raise ValueError(f"has no {path} to remove")
-            del holder[last]
+            _put(value, path)
         for path, part in change.patch.items():
-            holder, last = _holder(value, path)
-            if isinstance(holder, dict):
-                holder[last] = copy.deepcopy(part)
-            else:
-                holder[last : last + 1] = [copy.deepcopy(part)]
-    metadata = value.get("metadata")
-    annotations = (metadata.get("annotations") or {}) if isinstance(metadata, dict) else None
-    if not isinstance(metadata, dict) or not isinstance(annotations, dict):
-        raise ValueError("has no mapping metadata.annotations for its message")
-    value["metadata"] = metadata | {"name": case.name, "annotations": annotations | {EXPECTED_MESSAGE: case.message}}
+            _put(value, path, copy.deepcopy(part))
+    _put(value, "metadata.name", case.name)
+    value["metadata"].setdefault("annotations", {})
+    _put(value, f'metadata.annotations["{EXPECTED_MESSAGE}"]', case.message)
     return value
 
 
-def _holder(value: Any, text: str) -> tuple[Any, Any]:
-    """The mapping or list of an object that holds a path's last part, or can hold it next; and that part."""
-    *above, last = path_of(text)
-    for part in above:
-        try:
-            value = value[part]
-        except (KeyError, IndexError, TypeError):
-            raise ValueError(f"has no field that holds {text}") from None
-    is_item = isinstance(value, list) and isinstance(last, int) and last <= len(value)
-    if not is_item and not (isinstance(value, dict) and isinstance(last, str)):
-        raise ValueError(f"has no field that holds {text}")
-    return value, last
+def _put(value: Any, path: str, *part: Any) -> None:
+    """Put the part at a path of an object; none removes what is there. Raises ValueError for a path that it lacks."""
+    *above, last = path_of(path)
+    try:
+        for step in above:
+            value = value[step]
+        if isinstance(value, dict) and isinstance(last, int):
+            raise TypeError
+        if not part:
+            del value[last]
+        elif isinstance(value, list) and last == len(value):
+            value.append(*part)
+        else:
+            value[last] = part[0]
+    except (KeyError, IndexError, TypeError):
+        raise ValueError(f"has no place {path}") from None
+
+
+_PART = re.compile(r'(?:^|\.)([A-Za-z0-9_-]+)|\[([0-9]+|"(?:[^"\\]|\\.)*")\]')
+
+
+def path_of(text: str) -> Path:
+    """The path that `dotted` writes as this text. Raises ValueError for other text."""
+    path = tuple(match[1] or json.loads(match[2]) for match in _PART.finditer(text))
+    if not path or dotted(path) != text:
+        raise ValueError(f"{text!r} is not a path such as spec.containers[0].image")
+    return path

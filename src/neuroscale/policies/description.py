@@ -9,7 +9,6 @@ from typing import Any
 
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import Kind
-from neuroscale.manifests.objects import Manifest
 from neuroscale.policies.bad_objects import CASES, GOOD, bad_objects, good_objects
 from neuroscale.policies.policy_set import Policy, PolicySet, load_policy_set
 from neuroscale.repo.layout import POLICIES
@@ -127,7 +126,7 @@ def _message(validation: Mapping[str, Any]) -> str:
     return _line(texts[-1]).removeprefix(": ") if texts else _line(computed)
 
 
-def _count(snapshot: Snapshot, name: str, file: str, objects: Callable[[Snapshot, str], list[Manifest]]) -> int:
+def _count(snapshot: Snapshot, name: str, file: str, objects: Callable[[Snapshot, str], Sequence[object]]) -> int:
     path = f"{POLICIES}/{name}/{file}"
     is_there = any(entry.path == path for entry in snapshot.entries(f"{POLICIES}/{name}"))
     return len(objects(snapshot, name)) if is_there else 0

@@ -13,7 +13,7 @@ from typing import Any
 from neuroscale.core.errors import InputError
 from neuroscale.core.schemas import Kind
 from neuroscale.core.validation import suggest
-from neuroscale.core.yaml_io import dotted, dump, scalar
+from neuroscale.core.yaml_io import dump, scalar
 from neuroscale.policies.bad_objects import CASES, GOOD, good_objects
 from neuroscale.policies.policy_set import POLICY_FILE, TRIPWIRES, PolicySet
 from neuroscale.policies.render import KYVERNO_TEST, kyverno_test, shared_blocks
@@ -59,7 +59,7 @@ def new_policy(
     return {
         f"{folder}/{POLICY_FILE}": _policy(name, chosen, kinds, variables),
         f"{folder}/{GOOD}": "---\n".join(map(dump, good)),
-        f"{folder}/{CASES}": dump({"bases": [_base(name, one) for one in good]}),
+        f"{folder}/{CASES}": dump({"bases": list(map(_base, good, bad))}),
         f"{folder}/{KYVERNO_TEST}": kyverno_test(name, good, bad),
         TRIPWIRES: _tripwires(snapshot, policies, name, chosen),
         _README: _readme(snapshot, name),
@@ -77,13 +77,9 @@ def _check_name(policies: PolicySet, name: str) -> None:
 
 def _examples(snapshot: Snapshot, policies: PolicySet) -> dict[str, dict[str, Any]]:
     """A good object of each kind, by the kind: the smallest in the policies' tests."""
-    found: dict[str, dict[str, Any]] = {}
-    for policy in policies.policies:
-        for manifest in good_objects(snapshot, policy.name):
-            smallest = found.get(manifest.kind)
-            if smallest is None or len(str(manifest.value)) < len(str(smallest)):
-                found[manifest.kind] = manifest.value
-    return found
+    objects = [manifest for policy in policies.policies for manifest in good_objects(snapshot, policy.name)]
+    objects.sort(key=lambda manifest: len(str(manifest.value)))
+    return {manifest.kind: manifest.value for manifest in reversed(objects)}
 
 
 def _shared_variables(snapshot: Snapshot, last: str | None) -> str:
@@ -186,13 +182,11 @@ def _object(name: str, example: Mapping[str, Any], which: str) -> dict[str, Any]
     return value
 
 
-def _base(name: str, good: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry of a good object, with its one bad case, in the file of cases."""
-    key, place, value = f"neuroscale.dev/{name}", ("metadata", "annotations"), _REFUSED
-    patch = {dotted((*place, key)): value} if "annotations" in good["metadata"] else {dotted(place): {key: value}}
-    good_name = good["metadata"]["name"]
-    case = {"name": f"bad{good_name.removeprefix('good')}", "patch": patch, "message": _message(name)}
-    return {"base": good_name, "cases": [case]}
+def _base(good: Mapping[str, Any], bad: Mapping[str, Any]) -> dict[str, Any]:
+    """A good object and its one bad case, as the file of cases holds them."""
+    metadata, patch = bad["metadata"], {"metadata.annotations": bad["metadata"]["annotations"]}
+    case = {"name": metadata["name"], "patch": patch, "message": _message(metadata["namespace"])}
+    return {"base": good["metadata"]["name"], "cases": [case]}
 
 
 def _tripwires(snapshot: Snapshot, policies: PolicySet, name: str, chosen: Sequence[Mapping[str, Any]]) -> str:
@@ -217,8 +211,7 @@ def _tripwires(snapshot: Snapshot, policies: PolicySet, name: str, chosen: Seque
 
 def _tripwire(name: str, example: Mapping[str, Any]) -> dict[str, Any]:
     value = _object(name, example, "bad")
-    metadata = value["metadata"]
-    metadata |= {"name": f"neuroscale-tripwire-{name}"[:63], "namespace": "neuroscale-tripwire"}
+    value["metadata"] |= {"name": f"neuroscale-tripwire-{name}"[:63], "namespace": "neuroscale-tripwire"}
     return value
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from neuroscale.core.errors import InputError
 from neuroscale.core.validation import suggest
 from neuroscale.core.yaml_io import dump, read_mapping
-from neuroscale.policies.bad_objects import CASES, GOOD, bad_file, bad_objects, good_objects
+from neuroscale.policies.bad_objects import BAD, CASES, GOOD, bad_objects, good_objects
 from neuroscale.policies.policy_set import POLICY_FILE, SHARED_TEXT, Policy
 from neuroscale.repo.layout import POLICIES
 from neuroscale.repo.snapshot import Snapshot, read_text
@@ -82,7 +82,7 @@ def kyverno_test(name: str, good: Sequence[Mapping[str, Any]], bad: Sequence[Map
         "kind": "Test",
         "metadata": {"name": name},
         "policies": [f"../{POLICY_FILE}"],
-        "resources": [f"../{GOOD}", f"../../../{bad_file(name)}"],
+        "resources": [f"../{GOOD}", f"../../../{BAD.format(name)}"],
         "results": [
             {**common, "kind": kind, "result": result, "resources": names} for (kind, result), names in grouped.items()
         ],

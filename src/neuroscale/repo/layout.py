@@ -67,8 +67,6 @@ SERVICE_SOURCES = ("templates/", SETTINGS, f"{CATALOG}/runtimes/")
 SMOKE_TESTS = "smoke-tests"
 LOCAL_STATE = ".state/local"
 """The folder of a repository's own local platform."""
-POLICIES_STATE = ".state/policies"
-"""The folder of the objects that policies must refuse, whole, a folder for each policy."""
 MILESTONES_STATE = ".state/milestones"
 """The folder of the local platform that `neuroscale milestones` starts."""
 WRITTEN = (

@@ -27,7 +27,7 @@ from neuroscale.gate.evaluation import Evaluation, file_finding, manifest_findin
 from neuroscale.gate.run_upstream_tool import run_tool
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import Manifest
-from neuroscale.policies.bad_objects import CASES, GOOD, bad_file, bad_objects, good_objects, whole
+from neuroscale.policies.bad_objects import CASES, GOOD, bad_files, bad_objects, good_objects
 from neuroscale.policies.new_policy import PLACEHOLDER
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE, POLICY_FILE, SHARED_TEXT, TRIPWIRES, Policy, PolicySet
 from neuroscale.policies.render import KYVERNO_TEST, rendered_policy, shared_blocks
@@ -175,16 +175,16 @@ def _test_policy(
     (policy,) = alone.policies
     try:
         good, bad = good_objects(snapshot, policy.name), bad_objects(snapshot, policy.name)
-        for file, manifests in ((GOOD, good), (CASES, bad)):
+        for which, file, manifests in (("good", GOOD, good), ("bad", CASES, bad)):
             if not manifests:
-                message, fix = "holds no resource", "Write at least one test resource."
-                raise InputError.at(f"{POLICIES}/{policy.name}/{file}", "", message, fix)
+                path, fix = f"{POLICIES}/{policy.name}/{file}", f"Write at least one {which} resource."
+                raise InputError.at(path, "", "holds no resource", fix)
     except InputError as error:
         return Evaluation(tuple(problem_findings(GATE, "unreadable", error)), 0, 0, "test resources", 1, 1)
     seen = evaluate_policies(alone, [*good, *bad], schemas, kyverno, folder / "apply", today=today, workers=1)
     findings = [
         *_compare(policy, good, bad, seen.findings),
-        *_kyverno_test(snapshot, policy, good, bad, kyverno, folder / "test"),
+        *_kyverno_test(snapshot, policy, [*good, *bad], kyverno, folder / "test"),
     ]
     return Evaluation(
         tuple(findings), seen.evaluated, len(good) + len(bad), "test resources", seen.tripwires, seen.caught
@@ -217,14 +217,14 @@ def _compare(
 
 
 def _kyverno_test(
-    snapshot: Snapshot, policy: Policy, good: Sequence[Manifest], bad: Sequence[Manifest], kyverno: Path, folder: Path
+    snapshot: Snapshot, policy: Policy, resources: Sequence[Manifest], kyverno: Path, folder: Path
 ) -> list[Finding]:
     """Run `kyverno test` on one policy's folder and demand an answer for each of its resources.
 
     Its exit status is 0 too when nothing was compared, so the rows are read and counted.
     """
     root = f"{POLICIES}/{policy.name}"
-    files = {bad_file(policy.name): whole(bad).encode()}
+    files = {path: text.encode() for path, text in bad_files(snapshot, [policy]).items()}
     for entry in snapshot.entries(root):
         data = snapshot.read(entry.path)
         if data is None:
@@ -255,7 +255,7 @@ def _kyverno_test(
         for row in failing
     ] + [
         (f"{manifest.subject} of {manifest.file} is not among the test's results", "Name it in the test's results.")
-        for manifest in (*good, *bad)
+        for manifest in resources
         if manifest.name not in named
     ]
     findings = [file_finding(GATE, policy.name, cases, message, fix) for message, fix in wrong]
