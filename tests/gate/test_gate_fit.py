@@ -32,6 +32,7 @@ from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.snapshot import MemorySnapshot
 from neuroscale.vllm.arguments import parse_arguments
 from platform_repository import CATALOG, ROOT, SNAPSHOT
+from policies_support import NAMES, fixture_manifests
 
 Object = dict[str, Any]
 
@@ -595,13 +596,11 @@ def test_a_tripwire_that_comes_back_clean_ends_the_trust(monkeypatch: pytest.Mon
     assert result.check.outcome is Outcome.UNTRUSTED
 
 
-POLICIES = sorted([*(ROOT / "policies").glob("*/good.yaml"), *(ROOT / "policies").glob("*/bad.yaml")])
-
-
-@pytest.mark.parametrize("file", POLICIES, ids=lambda file: f"{file.parent.name}-{file.stem}")
-def test_of_no_command_that_is_judged_in_part_nothing_is_said(knowledge: Knowledge, file: Path) -> None:
+@pytest.mark.parametrize("which", ["bad", "good"])
+@pytest.mark.parametrize("policy", NAMES)
+def test_of_no_command_that_is_judged_in_part_nothing_is_said(knowledge: Knowledge, policy: str, which: str) -> None:
     """The policies' resources run vLLM in every shape that somebody thought of."""
-    for server in servers(read_manifests(file.read_bytes(), file.name), runtimes_of(SNAPSHOT)):
+    for server in servers(fixture_manifests(policy, which), runtimes_of(SNAPSHOT)):
         judged = judge_container(server, knowledge)
         rules = {finding.rule for finding in judged.findings}
         description = isinstance(server, VllmContainer) and server.description

@@ -40,7 +40,7 @@ from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.snapshot import FolderSnapshot
 from plan_factory import make_plan, make_request
-from policies_support import NAMES, POLICIES, ROOT, documents
+from policies_support import NAMES, ROOT, documents, fixture_manifests
 from policy_mutation.judge_live import Live, judge_live, measure_live
 from policy_mutation.policy_mutants import policy_mutants
 from policy_mutation.resource_mutants import resource_mutants
@@ -92,7 +92,7 @@ CASES = [
     Case(name, manifest, which == "good")
     for name in NAMES
     for which in ("good", "bad")
-    for manifest in read_manifests((POLICIES / name / f"{which}.yaml").read_bytes(), f"{which}.yaml")
+    for manifest in fixture_manifests(name, which)
     if not manifest.api_version.startswith("keda.sh/")  # no cluster here has KEDA's kinds
 ]
 

@@ -31,16 +31,12 @@ from neuroscale.policies.policy_set import SHARED_TEXT, TRIPWIRES, load_policy_s
 from neuroscale.policies.render import rendered
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from platform_repository import CATALOG
-from policies_support import NAMES, POLICIES, ROOT, documents, judge, judges, policy
+from policies_support import NAMES, POLICIES, ROOT, documents, fixtures, judge, judges, policy
 
 SERVICES = ROOT / "tests" / "data" / "policies" / "services.yaml"
 OF_SERVICES = [name for name in NAMES if judges(name, "inferenceservices")]
 EXPECTED = "neuroscale.dev/expect-message"
 PATH = r"(?:kind|metadata|spec)(?:\.[A-Za-z-]+(?:\[\d+\])?)*"
-
-
-def fixtures(name: str, which: str) -> list[dict[str, Any]]:
-    return documents(POLICIES / name / f"{which}.yaml")
 
 
 # The form of a policy folder ------------------------------------------------------------------------------------------
