@@ -36,7 +36,7 @@ from neuroscale.local.process import (
 )
 from neuroscale.local.state import LocalError, State, delete_folder, is_free, locked
 from neuroscale.local.supervisor import LEAVE_MODELS, NAME, launch
-from neuroscale.rendering.platform.files import SMOKE_TESTS
+from neuroscale.rendering.platform.tenancy import SMOKE_TESTS
 
 _LINES = 5
 

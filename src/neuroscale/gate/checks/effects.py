@@ -34,12 +34,20 @@ from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.planning_inputs import PlanningInputs
-from neuroscale.rendering.platform.files import RUNTIMES_FOLDER as RUNTIMES
 from neuroscale.rendering.scaffolder.lint import lint
 from neuroscale.rendering.scaffolder.skeleton_values import template_values
 from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import render
-from neuroscale.repo.layout import CATALOG, CATALOG_INFO, EXAMPLES, RENDERED_KINDS, REQUEST_FILE, SETTINGS, TEMPLATE
+from neuroscale.repo.layout import (
+    CATALOG,
+    CATALOG_INFO,
+    EXAMPLES,
+    RENDERED_KINDS,
+    REQUEST_FILE,
+    RUNTIMES,
+    SETTINGS,
+    TEMPLATE,
+)
 from neuroscale.repo.snapshot import MemorySnapshot, read_file
 from neuroscale.request.service_request import KnownNames, Request, check_request
 

@@ -21,8 +21,7 @@ from neuroscale.manifests.serving_runtimes import runtime_key, runtimes_below
 from neuroscale.manifests.workloads import Unpriced
 from neuroscale.planning.plan import Plan
 from neuroscale.rendering.platform.charts import WORKLOADS_FILE as CHART_PODS
-from neuroscale.rendering.platform.files import RUNTIMES_FOLDER as RUNTIME_FOLDER
-from neuroscale.repo.layout import CATALOG, MANIFESTS, METER, PLAN_FILE, REQUEST_FILE, SETTINGS, ServicePath
+from neuroscale.repo.layout import CATALOG, MANIFESTS, METER, PLAN_FILE, REQUEST_FILE, RUNTIMES, SETTINGS, ServicePath
 from neuroscale.repo.snapshot import Entry, Snapshot
 
 PLATFORM_SOURCES = ("platform/clusters", "platform/serving", METER)
@@ -196,7 +195,7 @@ def _services(
 
 def _with_runtimes(sides: Sequence[Side], snapshot: Snapshot) -> list[Side]:
     """The services with the serving runtimes that the platform and the other services of the change bring."""
-    platforms = (runtime.value for runtime in runtimes_below(snapshot, RUNTIME_FOLDER))
+    platforms = (runtime.value for runtime in runtimes_below(snapshot, RUNTIMES))
     others = (value for side in sides for value in side.objects if runtime_key(value))
     known = (*platforms, *others)
     return [replace(side, runtimes=known) for side in sides]
