@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from neuroscale.core.tool_cache import ToolName
-from neuroscale.kube.apply import marked, store_definitions
+from neuroscale.kube.apply import marked
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Cluster, Object
 from neuroscale.kube.control_plane import ADMINISTRATOR, ControlPlane, Ports
+from neuroscale.kube.stored_definitions import store_definitions
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import State
 from neuroscale.local.upstream import copied, copy_tool
