@@ -20,8 +20,8 @@ from examples import examples
 from neuroscale.cluster.service_status import ServiceStatus
 from neuroscale.forge.after_merge.comments import MARKER as SMOKE_MARKER
 from neuroscale.forge.after_merge.comments import Record
-from neuroscale.forge.branches import REQUIRED_CHECK
 from neuroscale.forge.interface import Account, Comment, CommitStatus
+from neuroscale.forge.main_protection import REQUIRED_CHECK
 from neuroscale.portal import exposure, kept, rendering
 from neuroscale.portal.app import create_app
 from neuroscale.portal.exposure import exposure_at

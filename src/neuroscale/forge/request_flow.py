@@ -15,7 +15,7 @@ import neuroscale
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import one_line, terminal
 from neuroscale.core.yaml_io import decode
-from neuroscale.forge.branches import check_branch_name, holds, is_ancestor
+from neuroscale.forge.commits import check_branch_name, holds, is_ancestor
 from neuroscale.forge.description import Description, Subject
 from neuroscale.forge.interface import PullRequest
 from neuroscale.forge.service_pull_request import (

@@ -12,7 +12,8 @@ from typing import Literal
 
 from neuroscale.core.errors import InputError
 from neuroscale.forge import description
-from neuroscale.forge.branches import Branches, is_ancestor, make_commit, scratch_index
+from neuroscale.forge.branches import Branches
+from neuroscale.forge.commits import is_ancestor, make_commit, scratch_index
 from neuroscale.forge.description import Description
 from neuroscale.forge.interface import PullRequest
 from neuroscale.forge.rest import Forge

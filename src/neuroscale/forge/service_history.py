@@ -18,8 +18,8 @@ from neuroscale.core.validation import items
 from neuroscale.core.yaml_io import decode
 from neuroscale.forge import description
 from neuroscale.forge.after_merge import comments as smoke
-from neuroscale.forge.branches import REQUIRED_CHECK
 from neuroscale.forge.interface import Comment, ForgeError, ForgeUnavailableError, PullRequest
+from neuroscale.forge.main_protection import REQUIRED_CHECK
 from neuroscale.forge.rest import Forge
 from neuroscale.gate.verdict import ServiceReport
 from neuroscale.kube.client import Cluster

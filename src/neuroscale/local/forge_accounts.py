@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from neuroscale.core.files import write_private
-from neuroscale.forge.branches import REQUIRED_CHECK
 from neuroscale.forge.http import AnswerError, Client, Limits, segments
 from neuroscale.forge.interface import Token
+from neuroscale.forge.main_protection import REQUIRED_CHECK
 from neuroscale.forge.token import read_token
 from neuroscale.local.gitea import Gitea
 from neuroscale.local.state import LocalError, State

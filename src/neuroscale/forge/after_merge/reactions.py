@@ -14,7 +14,7 @@ from neuroscale.core.errors import ExitStatus
 from neuroscale.forge.after_merge import comments
 from neuroscale.forge.after_merge.comments import MARKER, Record, read_record
 from neuroscale.forge.after_merge.evidence import Evidence, ServiceEvidence
-from neuroscale.forge.branches import is_ancestor
+from neuroscale.forge.commits import is_ancestor
 from neuroscale.forge.interface import ForgeError
 from neuroscale.forge.rest import Forge
 from neuroscale.forge.revert import Change, Merge, Reverted, Reverter, last_change
