@@ -26,9 +26,9 @@ from neuroscale.cluster.endpoint import chat, key
 from neuroscale.cluster.endpoint.access import open_endpoint
 from neuroscale.cluster.endpoint.connection import Endpoint, client
 from neuroscale.cluster.services_in_git import planned_service
+from neuroscale.core.addresses import checked_address
 from neuroscale.core.errors import InputError
 from neuroscale.core.tool_cache import PinError
-from neuroscale.core.validation import checked_address
 from neuroscale.local.model_server import ModelServer
 from neuroscale.planning import speed_question
 from neuroscale.planning.fit_question import Question

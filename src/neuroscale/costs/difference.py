@@ -31,7 +31,7 @@ from neuroscale.costs.pricing import Prices, Used, price_workload
 from neuroscale.manifests.objects import COST_CENTER
 from neuroscale.manifests.workloads import Unpriced, read_workloads
 from neuroscale.planning.plan import Plan
-from neuroscale.rendering.platform.charts import platform_pods
+from neuroscale.rendering.platform.chart_pods import platform_pods
 from neuroscale.repo.snapshot import Snapshot
 
 PRICES_ARE_OLD_AFTER = timedelta(days=OLDEST_PRICE_DAYS)

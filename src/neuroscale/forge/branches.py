@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from neuroscale.core.addresses import is_loopback
 from neuroscale.core.errors import InputError
 from neuroscale.core.printable import one_line
 from neuroscale.core.secret_text import redact
-from neuroscale.core.validation import is_loopback
 from neuroscale.core.waiting import repeatedly
 from neuroscale.forge.interface import ForgeError, ForgeUnavailableError, RepositoryRef, Token
 from neuroscale.repo.git import Git, GitTimeoutError

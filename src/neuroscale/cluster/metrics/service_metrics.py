@@ -1,16 +1,12 @@
-"""Reads the metrics of one service from Prometheus: now, and over a time.
-
-Draws a value over time as a line of blocks; readable without colour.
-"""
+"""Reads the metrics of one service from Prometheus: now, and over a time."""
 
 from __future__ import annotations
 
 import bisect
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Final, Literal
 
 from neuroscale.cluster.endpoint.metrics import (
@@ -24,43 +20,10 @@ from neuroscale.cluster.endpoint.metrics import (
     TTFT,
     WAITING,
 )
+from neuroscale.cluster.metrics.line_chart import Gap, Point, highest
 from neuroscale.cluster.metrics.prometheus import Prometheus, PrometheusError, Series, duration, quoted, selector
 from neuroscale.core.validation import suggest
 from neuroscale.rendering.platform.monitoring import CONTAINER, JOB
-
-BLOCKS = "▁▂▃▄▅▆▇█"
-_ASCII = "_.:-=+*#"
-
-
-class Gap(Enum):
-    """A time without a value: there was nothing to measure, or nobody measured."""
-
-    IDLE = "·"
-    UNSEEN = " "
-
-
-Point = float | Gap
-
-
-def highest(points: Sequence[Point]) -> float | None:
-    """The largest value; None if there are no values."""
-    return max((point for point in points if not isinstance(point, Gap)), default=None)
-
-
-def chart(points: Sequence[Point], *, ascii_only: bool = False) -> str:
-    """One character for each point, scaled from 0 to the highest: only 0 gets the lowest block."""
-    blocks = _ASCII if ascii_only else BLOCKS
-    top = highest(points) or 0.0
-    return "".join(_character(point, top, blocks, ascii_only) for point in points)
-
-
-def _character(point: Point, top: float, blocks: str, ascii_only: bool) -> str:
-    if isinstance(point, Gap):
-        return "~" if ascii_only and point is Gap.IDLE else point.value
-    if point <= 0 or top <= 0:
-        return blocks[0]
-    return blocks[max(1, math.ceil(point / top * (len(blocks) - 1)))]
-
 
 FINISHED: Final = "vllm:request_success_total"
 _NOW = 60.0  # seconds that "now" covers, for values that need a time span

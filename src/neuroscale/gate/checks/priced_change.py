@@ -20,7 +20,7 @@ from neuroscale.manifests.objects import MANIFEST_SUFFIXES, Manifest, read_manif
 from neuroscale.manifests.serving_runtimes import runtime_key, runtimes_below
 from neuroscale.manifests.workloads import Unpriced
 from neuroscale.planning.plan import Plan
-from neuroscale.rendering.platform.charts import WORKLOADS_FILE as CHART_PODS
+from neuroscale.rendering.platform.chart_pods import WORKLOADS_FILE as CHART_PODS
 from neuroscale.repo.layout import CATALOG, MANIFESTS, METER, PLAN_FILE, REQUEST_FILE, RUNTIMES, SETTINGS, ServicePath
 from neuroscale.repo.snapshot import Entry, Snapshot
 
