@@ -10,11 +10,12 @@ import pytest
 
 from fit_models import A100, H100, L4, deepseek_v2_lite, gpt_oss_20b, llama_8b, qwen3_30b_a3b
 from neuroscale import vllm
+from neuroscale.core.releases import release
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import Around, Device, Fit, choices, fit
 from neuroscale.vllm.arguments import parse_arguments
-from neuroscale.vllm.backend_rules import NEWEST_READ, attention_names, release
+from neuroscale.vllm.backend_rules import NEWEST_READ, attention_names
 from neuroscale.vllm.engine_arguments import EngineArguments, with_variables
 
 L40S = Device("nvidia-l40s", "NVIDIA L40S", "cuda", 44.52, 864)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from neuroscale.core.frozen import Frozen, Label, Source
+from neuroscale.core.releases import Release, release
 from neuroscale.core.validation import wrong
 from neuroscale.core.yaml_io import sha256_of
 
@@ -174,10 +175,9 @@ class Measurement(Frozen):
         return (self.accelerator, self.count, kind, *served)
 
     @property
-    def release(self) -> tuple[int, int, int]:
+    def release(self) -> Release:
         """The version of vLLM as numbers."""
-        major, minor, patch = map(int, self.vllm_version.split("."))
-        return major, minor, patch
+        return release(self.vllm_version)
 
     @property
     def title(self) -> str:
@@ -207,7 +207,7 @@ NEAR_MINOR = 1
 """How many minor versions of vLLM a measurement may be away: speed and memory change with most of them, by little."""
 
 
-def is_near(version: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
+def is_near(version: Release, other: Release) -> bool:
     """Whether a measurement of one release of vLLM holds for another one."""
     return version[0] == other[0] and abs(version[1] - other[1]) <= NEAR_MINOR
 

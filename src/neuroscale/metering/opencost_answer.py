@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
 from neuroscale.core.errors import NeuroscaleError
+from neuroscale.core.json_text import NotAnObjectError, read_object
 from neuroscale.core.printable import one_line
 from neuroscale.core.units import GIB
 from neuroscale.metering.allocation import LABELS, Kind, Metered, Place
@@ -50,8 +50,10 @@ def read_data(body: bytes, status: int, place: str, window: Window) -> tuple[Any
     """
     who = f"OpenCost at {place}"
     try:
-        found = json.loads(body, parse_float=Decimal, parse_int=Decimal, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        found = read_object(body, Decimal)
+    except NotAnObjectError:
+        found = {}
+    except ValueError:
         if status >= 400:
             said = one_line(body[:400].decode("utf-8", "replace"), 200) or "nothing"
             raise OpenCostError(f"{who} answers {status} and says: {said}. {_ADVICE}", again=status >= 500) from None
@@ -60,7 +62,7 @@ def read_data(body: bytes, status: int, place: str, window: Window) -> tuple[Any
             "Ask again; if it stays, see OpenCost's log and what lies between it and here.",
             again=True,
         ) from None
-    if not isinstance(found, dict) or "code" not in found:
+    if "code" not in found:
         raise OpenCostError(
             f"{who} answers {status}, and not as OpenCost does. "
             "Name the address below which /allocation/compute answers, such as http://127.0.0.1:9003."
@@ -75,10 +77,6 @@ def read_data(body: bytes, status: int, place: str, window: Window) -> tuple[Any
 
 
 _ADVICE = "See OpenCost's log, and whether its Prometheus answers."
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _rows(data: Any, who: str, window: Window) -> list[Metered]:

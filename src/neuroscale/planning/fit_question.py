@@ -11,6 +11,7 @@ from decimal import Decimal
 from neuroscale.catalog import Catalog, ModelEntry, PriceList
 from neuroscale.catalog.price_export import TIERS
 from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.releases import release
 from neuroscale.core.units import GIB
 from neuroscale.core.validation import suggest
 from neuroscale.models.facts import ModelFacts
@@ -27,7 +28,6 @@ from neuroscale.planning.fit import (
     with_draft,
 )
 from neuroscale.planning.fit.device import family_of
-from neuroscale.planning.fit.versions import number
 from neuroscale.planning.measured import as_measured
 from neuroscale.planning.price import PodPrice, pod_price
 from neuroscale.planning.replica_memory import served_facts
@@ -88,7 +88,7 @@ class Asked:
 def asked(question: Question, catalog: Catalog) -> Asked:
     """The model, the accelerator and the arguments of a question. Raises InputError."""
     try:
-        number(question.vllm_version)
+        release(question.vllm_version)
     except ValueError as error:
         raise InputError.at(
             "--vllm-version", "", f"{question.vllm_version!r} is not a version", f"Write one such as {PINNED}."

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.json_text import NotAnObjectError, RepeatedKeysError, read_object
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.forge.interface import Token
 from neuroscale.forge.request_flow import Outcome, Refused
@@ -196,25 +197,12 @@ def _object(body: bytes, content_type: str) -> dict[str, Any]:
     """The JSON object of a request's body. Raises InputError for anything else, and where a field stands twice."""
     if content_type.split(";")[0].strip().lower() != "application/json":
         raise InputError.at(FORM, "", "is not sent as JSON", "Send it with `content-type: application/json`.")
-    repeated: list[str] = []
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in found:
-                repeated.append(key)
-            found[key] = value
-        return found
-
-    def no_constant(name: str) -> Any:
-        raise ValueError(f"{name} is not JSON")
-
     try:
-        value = json.loads(body.decode("utf-8"), object_pairs_hook=once, parse_constant=no_constant)
-    except (ValueError, RecursionError) as error:
+        return read_object(body)
+    except NotAnObjectError as error:
+        raise InputError.at(FORM, "", "is not a JSON object", "Send an object of the form's answers.") from error
+    except RepeatedKeysError as error:
+        problems = [Problem(FORM, key[:60], "stands twice", "Send each field once.") for key in error.keys]
+        raise InputError(problems) from error
+    except ValueError as error:
         raise InputError.at(FORM, "", "is not valid JSON", "Send one JSON object in UTF-8.") from error
-    if not isinstance(value, dict):
-        raise InputError.at(FORM, "", "is not a JSON object", "Send an object of the form's answers.")
-    if repeated:
-        raise InputError([Problem(FORM, key[:60], "stands twice", "Send each field once.") for key in repeated])
-    return value

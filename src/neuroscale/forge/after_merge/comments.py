@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from neuroscale.core.json_text import read_object
 from neuroscale.core.printable import counted, terminal
 from neuroscale.core.printable import markdown as prose
 from neuroscale.core.printable import markdown_cell as cell
@@ -79,7 +80,7 @@ def _record_line(comment: Comment) -> str | None:
 
 def _read(text: str) -> Record | None:
     try:
-        found = json.loads(text)
+        found = read_object(text)
         services = {str(name): (str(row[0]), tuple(map(str, row[1:]))) for name, row in found["services"].items()}
         return Record(services, int(found["revert"]))
     except (ValueError, TypeError, KeyError, IndexError, AttributeError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Literal
 from neuroscale.bench.result import RESULT, short_text
 from neuroscale.core.errors import InputError
 from neuroscale.core.files import read_bounded
+from neuroscale.core.json_text import NotAnObjectError, read_object
 from neuroscale.core.units import MIB
 from neuroscale.repo.layout import ServicePath
 from neuroscale.smoke.results import Report, Result, from_record
@@ -190,14 +190,16 @@ def _judged(report: Report, environment: str, name: str, status: _Status | None,
 
 def _json(path: Path) -> Mapping[str, Any]:
     try:
-        found = json.loads(read_bounded(path, LARGEST_BYTES, ""))
+        record = read_object(read_bounded(path, LARGEST_BYTES, ""))
     except InputError as error:
         raise _UnreadableError(f"{path.name} {error.problems[0].message}") from error
+    except NotAnObjectError:
+        record = {}
     except ValueError as error:
         raise _UnreadableError(f"{path.name} is not JSON") from error
-    if not isinstance(found, dict) or found.get("schema_version") != 1:
+    if record.get("schema_version") != 1:
         raise _UnreadableError(f"{path.name} is not of schema version 1")
-    return found
+    return record
 
 
 def _report(found: Mapping[str, Any]) -> Report:
