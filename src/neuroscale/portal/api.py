@@ -39,7 +39,6 @@ from neuroscale.report.json_report import to_json
 from neuroscale.request.service_request import Request as ServiceRequest
 
 PULL_REQUEST_ROUTE = "/api/v1/pull-request"
-_PAUSE = 0.1  # seconds
 _log = logging.getLogger(__name__)
 _FIELDS = {"answers", "asked_by"}
 
@@ -115,17 +114,14 @@ class Api:
         person = await run_in_threadpool(self._person, request, asked_by)
         wanted = await run_in_threadpool(request_of, answers, None)
         job = Job(new_key(), person.name, "", "", {})
-        self._page_context.pending_changes.start(
+        change = self._page_context.pending_changes.start(
             person, job, lambda _: Requested(lambda main: request_of(answers, main.known))
         )
-        while not job.is_over:
-            await asyncio.sleep(_PAUSE)
-        if job.problem is not None:
-            raise job.problem
-        if isinstance(job.outcome, Refused):
-            raise RefusedPlanError(job.outcome.request, job.outcome.plan, FORM)
-        assert job.outcome is not None, "a change that is over has a problem or an outcome"
-        return _answered(wanted, job.outcome)
+        # Shielded: a caller that goes away takes no change out of the queue.
+        outcome = await asyncio.shield(asyncio.wrap_future(change))
+        if isinstance(outcome, Refused):
+            raise RefusedPlanError(outcome.request, outcome.plan, FORM)
+        return _answered(wanted, outcome)
 
     def _person(self, request: Request, asked_by: str | None) -> Person:
         person = self._page_context.people.by_bearer(request, asked_by)

@@ -8,7 +8,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -150,8 +150,8 @@ class PendingChanges:
         with self.desk(person, say) as desk:
             return desk.bring(change(desk))
 
-    def start(self, person: Person, job: Job, change: Callable[[Desk], Change]) -> Job:
-        """Begin a change, which goes on while the person looks at a page. Raises BusyError."""
+    def start(self, person: Person, job: Job, change: Callable[[Desk], Change]) -> Future[Outcome | Refused]:
+        """Begin a change, which goes on while the person looks at a page or waits for its end. Raises BusyError."""
         with self._lock:
             waiting = [one for one in self._jobs.values() if not one.is_over]
             own = [one for one in waiting if one.owner == job.owner]
@@ -161,18 +161,18 @@ class PendingChanges:
             for key in over[: max(0, len(self._jobs) - _MOST_KEPT)]:
                 del self._jobs[key]
             self._jobs[job.key] = job
-        self._pool.submit(self._run, person, job, change)
-        return job
+        return self._pool.submit(self._run, person, job, change)
 
-    def _run(self, person: Person, job: Job, change: Callable[[Desk], Change]) -> None:
+    def _run(self, person: Person, job: Job, change: Callable[[Desk], Change]) -> Outcome | Refused:
         try:
             job.steps.append("Looking at the forge's main branch")
             job.outcome = self.bring(person, change, job.steps.append)
-        except NeuroscaleError as error:
+        except Exception as error:
+            if not isinstance(error, NeuroscaleError):  # a defect: its page says no more than that
+                _log.error("a change failed", exc_info=error)
             job.problem = error
-        except Exception as error:  # a defect: its page says no more than that
-            _log.error("a change failed", exc_info=error)
-            job.problem = error
+            raise
+        return job.outcome
 
     def job(self, key: str, person: Person) -> Job | None:
         """A change that the person began; None if there is none of this key."""
