@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,16 +55,14 @@ class LogCase:
     def without_next(self, catalog: Catalog) -> str:
         """Why it has no next configuration that fits; empty where it has one, judged again from its arguments alone."""
         asked = self.planned_with
-        given = Question(
-            asked["model"], asked["accelerator"], asked["count"], asked["arguments"], asked["version"], None, None
-        )
+        words = tuple(shlex.split(asked["arguments"]))
+        given = Question(asked["model"], asked["accelerator"], asked["count"], words, asked["version"])
         found = explain_lines(read_lines("\n".join(self.lines)), given, catalog)
         if found.next is None:
             return found.no_next or "none was found"
         fit = found.next.fit
         named = fit.model if fit.model in catalog.models else asked["model"]
-        words = " ".join(found.next.arguments)
-        again = answer(Question(named, fit.accelerator, None, words, asked["version"], None, None), catalog)
+        again = answer(Question(named, fit.accelerator, None, found.next.words, asked["version"]), catalog)
         return "; ".join(again.reasons) or "it is refused" if again.verdict == "refused" else ""
 
 

@@ -97,11 +97,11 @@ def test_a_card_without_bfloat16_is_not_planned_for_weights_in_it() -> None:
     refused = planned("Qwen/Qwen3-0.6B", "tesla-t4", "gke")
     assert refused.verdict == "refused"
     assert "computes no bfloat16" in refused.reasons[0]
-    question = Question("Qwen/Qwen3-0.6B", "tesla-t4", None, "", "0.32.0", None, None)
+    question = Question("Qwen/Qwen3-0.6B", "tesla-t4", vllm_version="0.32.0")
     found = answer(question, CATALOG)
     assert found.verdict == "refused"
     assert "--dtype=float16" in found.reasons[0]
-    assert answer(replace(question, vllm_args="--dtype half --max-model-len 2048"), CATALOG).verdict != "refused"
+    assert answer(replace(question, words=("--dtype", "half", "--max-model-len", "2048")), CATALOG).verdict != "refused"
 
 
 def test_a_slice_is_asked_for_as_its_cluster_offers_it() -> None:

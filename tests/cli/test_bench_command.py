@@ -192,15 +192,13 @@ def test_a_key_is_not_sent_over_an_unencrypted_address(
 def test_a_service_is_measured_by_its_plan_its_form_and_its_price(tmp_path: Path) -> None:
     """The service of this repository; the way to its pod is that of `query`, and tested there."""
     opened = open_repository(REPOSITORY)
-    asked = Asked(
-        "tiny-moe", "", "", Where(), Question("", None, None, "", "", None, None), "owner/model", "chat", None
-    )
+    asked = Asked("tiny-moe", "", "", Where(), Question(), "owner/model", "chat", None)
     with model_endpoint() as (_, endpoint):
         endpoint = dataclasses.replace(endpoint, model="tiny-llama")
         found = service_place(asked, opened, endpoint, Service("tiny-moe", "team-alpha", "local", True))
     assert (found.promise, found.load and found.load.replica_users) == (20.0, 4)
     assert found.question is not None
-    assert "--max-num-seqs=4" in found.question.vllm_args
+    assert "--max-num-seqs=4" in found.question.words
     subject = found.subject
     assert (subject.service, subject.model, subject.accelerator) == ("local/tiny-moe", "tiny-qwen3-moe", "cpu")
     assert (subject.count, subject.vllm_version, subject.prefix_caching) == (1, "0.32.0", True)

@@ -93,7 +93,7 @@ def test_a_spot_price_gives_way_to_one_on_demand(model: Path) -> None:
     spot = listed.model_copy(update={"name": "a-spot", "tier": "spot list price", "prices": cheap})
     lists = {**known.prices, spot.name: spot}
     catalog = Catalog(known.models, known.accelerators, lists, known.runtimes, known.teams)
-    asked = Question(str(model), "nvidia-l4", None, "--max-model-len=131072", PINNED, None, None, look_up=load_model)
+    asked = Question(str(model), "nvidia-l4", None, ("--max-model-len=131072",), PINNED, look_up=load_model)
     sources = {choice.price_source.partition(" of ")[0] for choice in answer(asked, catalog).choices if choice.hourly}
     assert "google-cloud" in sources
     assert "a-spot" not in sources

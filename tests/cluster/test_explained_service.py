@@ -229,8 +229,8 @@ def test_the_report_of_the_smoke_tests_names_the_cause_and_the_next_configuratio
 
 
 def test_causes_are_not_looked_up_once_their_time_is_over(here: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smoke, "_CAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(explained_service, "told_of", lambda *_: pytest.fail("it was looked up"))
+    monkeypatch.setattr(smoke_now, "_CAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(smoke_now, "told_of", lambda *_: pytest.fail("it was looked up"))
     failed = Result(SERVICE, "ready", "It is ready", "failed", message="failed: exit code 2")
     report = Report("dev", "a" * 40, "2026-11-28T00:00:00Z", 1.0, (failed,))
     assert smoke_now.with_causes(report, Where(kubeconfig=here.server.kubeconfig), here.root) == report
@@ -244,9 +244,9 @@ def test_a_command_that_is_ended_while_it_looks_up_causes_leaves_its_report(
 
     failed = Result(SERVICE, "ready", "It is ready", "failed")
     report = Report("dev", "a" * 40, "2026-11-28T00:00:00Z", 1.0, (failed,))
-    monkeypatch.setattr(smoke, "run_and_confirm", lambda *_, **__: report)
-    monkeypatch.setattr(smoke, "load_target", lambda *_: SimpleNamespace(services=[SimpleNamespace(name=SERVICE)]))
-    monkeypatch.setattr(smoke, "with_causes", ended)
+    monkeypatch.setattr(smoke_now, "run_and_confirm", lambda *_, **__: report)
+    monkeypatch.setattr(smoke_now, "load_target", lambda *_: SimpleNamespace(services=[SimpleNamespace(name=SERVICE)]))
+    monkeypatch.setattr(smoke_now, "with_causes", ended)
     file = tmp_path / "smoke.json"
     with pytest.raises(KeyboardInterrupt):
         smoke.run_smoke_tests(

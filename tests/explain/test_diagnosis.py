@@ -8,7 +8,7 @@ import time
 import pytest
 
 from neuroscale.explain import diagnose, facts_of_log, load_causes, read_lines, read_log
-from neuroscale.explain.server_facts import words_of
+from neuroscale.vllm.server_arguments import words_of
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 96.00 MiB."
 
@@ -290,12 +290,12 @@ def test_the_server_is_read_from_its_log() -> None:
         )
     )
     assert (facts.version, facts.model, facts.card) == ("0.11.1", "/data/Qwen/Qwen3-8B", "NVIDIA H100 80GB HBM3")
-    assert words_of(facts.arguments) == [
+    assert words_of(facts.arguments) == (
         "--max-model-len=65536",
         "--enable-expert-parallel",
         '--speculative-config={"method": "mtp"}',
         "--gpu-memory-utilization=0.35",
-    ]
+    )
     assert facts.measured == {
         "weights_gib": 14.2488,
         "load_seconds": 4.06,

@@ -26,7 +26,7 @@ from neuroscale.report.cause_view import cause_lines, cause_mapping
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL, CARD = "openai/gpt-oss-120b", "nvidia-h100-80gb"
-NOTHING = Question("", None, None, "", "", None, None)
+NOTHING = Question()
 ODD = [
     *("1.2.3", "1" * 400, ".", "-1", "0", "1e999", "nan", "inf", "", "٣", "9223372036854775807", "1_0", "True", '"'),
     *(
@@ -70,7 +70,7 @@ def test_a_log_of_odd_numbers_names_and_nesting_is_answered(data: st.DataObject)
         text = f"{text[:start]}{data.draw(odd)}{text[end:]}"
     name, model = data.draw(st.sampled_from(ARGUMENTS)), data.draw(st.sampled_from([MODEL, "a" * 3000, "/etc/passwd"]))
     command = data.draw(st.sampled_from(COMMANDS)).format(model=model, name=name, value=data.draw(odd))
-    given_ = data.draw(st.sampled_from([NOTHING, Question(MODEL, CARD, 2, "", "0.11.0", None, None)]))
+    given_ = data.draw(st.sampled_from([NOTHING, Question(MODEL, CARD, 2, vllm_version="0.11.0")]))
     explained = explain_lines(read_lines(f"{command}\n{text}"), given_, catalog())
     assert explained.diagnosis.verdict in ("cause", "healthy", "unknown", "not_judged")
     assert json.dumps(cause_mapping(explained))
@@ -88,7 +88,7 @@ def test_a_name_that_only_a_log_gives_is_neither_looked_up_nor_read(name: str, m
     draft = f"""{MODEL} --speculative-config='{{"method": "eagle", "model": {json.dumps(name)}}}'"""
     for command, option in ((f"'{name}' --max-model-len=8192", "--model"), (draft, "--vllm-args")):
         log = f"vllm serve {command}\ntorch.OutOfMemoryError: CUDA out of memory."
-        explained = explain_lines(read_lines(log), Question("", CARD, 1, "", "", None, None), catalog())
+        explained = explain_lines(read_lines(log), Question("", CARD, 1), catalog())
         assert explained.next is None
         assert f"name it with {option}" in explained.no_next
 

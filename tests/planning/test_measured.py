@@ -9,7 +9,7 @@ import pytest
 
 from measured_models import catalog_with, measured_load, measurement, with_measurements
 from neuroscale.catalog import ModelEntry
-from neuroscale.explain.server_facts import engine_words
+from neuroscale.explain.server_facts import engine_values
 from neuroscale.planning.fit import Fit, device, fit
 from neuroscale.planning.fit_question import Question, asked
 from neuroscale.planning.fit_question import fitted as fitted_question
@@ -26,6 +26,7 @@ from neuroscale.planning.planner import plan
 from neuroscale.planning.replica_memory import served_facts
 from neuroscale.planning.speed import Load, ReplicaSpeed
 from neuroscale.vllm.engine_arguments import EngineArguments, Unplanned
+from neuroscale.vllm.server_arguments import values_of, words_of
 from plan_factory import make_request
 from platform_repository import CATALOG, SETTINGS
 
@@ -393,8 +394,8 @@ def test_the_fit_of_a_planned_command_counts_what_its_plan_counted() -> None:
     one = measurement(entry, usual.accelerator, start=figures, arguments={**SERVED, "max_num_seqs": 4})
     catalog = catalog_with(CATALOG, with_measurements(entry, one))
     made = plan(request, catalog, SETTINGS)
-    words = engine_words(made.vllm_args)
-    question = Question(made.model, made.accelerator, made.accelerator_count, words, made.runtime.version, None, None)
+    words = words_of(engine_values(values_of(made.vllm_args, made.runtime.version)))
+    question = Question(made.model, made.accelerator, made.accelerator_count, words, made.runtime.version)
     found = fitted_question(question, asked(question, catalog))
     assert found.verdict != "refused"
     assert found.memory_gib.weights == pytest.approx(made.memory_gib.weights, abs=0.02)

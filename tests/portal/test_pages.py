@@ -191,6 +191,17 @@ def test_a_figures_course_is_drawn_and_told(pending_changes: FakePendingChanges)
     assert chart([0.0], "15 min", str).lines == ("60.0,40.0 240.0,40.0",)
 
 
+def test_a_page_names_its_own_fields_where_a_command_names_its_options(pending_changes: FakePendingChanges) -> None:
+    client = signed_in(pending_changes)
+    place = "/services/dev/support-chat/promote"
+    refused = send(client, place, {"to": "mars", "availability": "high", "reason": ""})
+    ended = finished(client, send(client, place, {"to": "dev", "availability": "high", "reason": ""}))
+    for page, words in ((refused.text, "is not an environment"), (ended, "is in dev already")):
+        assert "<code>Environment</code>" in page
+        assert words in page
+        assert not re.search(r"--to|command line|neuroscale request|[\ue000\ue001]", page)
+
+
 def test_a_service_is_shown_changed_promoted_and_retired(pending_changes: FakePendingChanges) -> None:
     client = signed_in(pending_changes)
     listed = client.get("/services").text

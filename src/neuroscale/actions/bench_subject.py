@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -208,7 +207,7 @@ def _place(
         accelerator=question.accelerator if question else None,
         count=question.count or 1 if question else None,
         vllm_version=facts.version,
-        vllm_args=None if question is None else tuple(shlex.split(question.vllm_args)),
+        vllm_args=None if question is None else question.words,
         api=asked.api,
         prefix_caching=facts.metrics.prefix_caching if facts.metrics else None,
         hourly=hourly,

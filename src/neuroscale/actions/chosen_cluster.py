@@ -17,7 +17,7 @@ from neuroscale.cluster.command_lines import Way, curl_line, own_program
 from neuroscale.cluster.service_status import ServiceStatus
 from neuroscale.cluster.service_status_reader import Question, Reader, deployed_environments
 from neuroscale.cluster.services_in_git import Clone
-from neuroscale.core.errors import InputError, NeuroscaleError, Problem
+from neuroscale.core.errors import ASKED, InputError, NeuroscaleError, Problem, action_of, field_of
 from neuroscale.core.validation import suggest
 from neuroscale.kube.client import Cluster
 from neuroscale.local.control_plane import control_plane, kubeconfig, kubeconfig_beside
@@ -54,17 +54,17 @@ def services_asked(service: str, environment: str, inputs: PlanningInputs) -> Qu
     named, name = (parts_of(service) or ("", "")) if service else ("", "")
     if service and not name:
         raise InputError.at(
-            "the command line", "SERVICE", f"{service!r} does not name a service", "Name it, or ENVIRONMENT/SERVICE."
+            ASKED, "service", f"{service!r} does not name a service", "Name it, or ENVIRONMENT/SERVICE."
         )
     if named:
         if environment not in ("", named):
             message = f"{service!r} is not in the environment {environment!r}"
-            raise InputError.at("the command line", "SERVICE", message, "Name the environment once.")
+            raise InputError.at(ASKED, "service", message, "Name the environment once.")
         environment = named
     if environment and environment not in inputs.settings.environments:
         message = f"{environment!r} is not an environment of the settings"
         fix = suggest(environment, inputs.settings.environments)
-        raise InputError.at("the command line", "--environment", message, fix)
+        raise InputError.at(ASKED, "environment", message, fix)
     namespaces = sorted({team.namespace for team in inputs.catalog.teams.values()})
     return Question(tuple(namespaces), environment, name)
 
@@ -85,11 +85,13 @@ def one_service(found: Sequence[ServiceStatus], name: str) -> Service:
     if len(there) > 1:
         places = ", ".join(sorted(f"{one.environment or '?'}/{one.name} (namespace {one.namespace})" for one in there))
         raise InputError.at(
-            "the command line", "SERVICE", f"{name!r} is the name of several services: {places}", "Add --environment."
+            ASKED, "service", f"{name!r} is the name of several services: {places}", f"Add {field_of('environment')}."
         )
     if not there:
-        fix = next((one.next for one in found if one.next), "Ask for it: neuroscale request --interactive")
-        raise InputError.at("the command line", "SERVICE", f"{name!r} is not a service of this cluster", fix)
+        fix = next(
+            (one.next for one in found if one.next), f"Ask for it: {action_of('request')} {field_of('interactive')}"
+        )
+        raise InputError.at(ASKED, "service", f"{name!r} is not a service of this cluster", fix)
     (one,) = there
     return Service(one.name, one.namespace, one.environment, one.generation is not None)
 
@@ -157,7 +159,9 @@ def local_state(where: Where) -> State | None:
         return None
     if where.kubeconfig is not None or where.context is not None:
         message = "names two clusters"
-        raise InputError.at("the command line", "--state", message, "Give --state, or --context and --kubeconfig.")
+        raise InputError.at(
+            ASKED, "state", message, f"Give {field_of('state')}, or {field_of('context')} and {field_of('kubeconfig')}."
+        )
     found = State.read(where.state)
     if found is None or not found.instance.cluster or not found.instance.ports:
         raise _no_cluster(where.state)

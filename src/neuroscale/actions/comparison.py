@@ -216,7 +216,7 @@ def _on(named: str, entry: ModelEntry, accelerator: str, count: int, catalog: Ca
         if one.weights == entry.weights_digest:
             yield _of_measurement(named, entry, one, catalog)
             return
-    question = Question(entry.name, accelerator, count, "", PINNED, None, None)
+    question = Question(entry.name, accelerator, count, vllm_version=PINNED)
     yield _of_question(named, question, catalog)
 
 

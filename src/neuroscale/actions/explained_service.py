@@ -28,14 +28,14 @@ from neuroscale.cluster.object_fields import condition, differences
 from neuroscale.cluster.pod_state import look, server_container
 from neuroscale.cluster.server_logs import server_lines
 from neuroscale.cluster.services_in_git import Planned, planned_service
-from neuroscale.core.errors import InputError, NeuroscaleError
+from neuroscale.core.errors import ASKED, InputError, NeuroscaleError
 from neuroscale.core.printable import first_of, one_line
 from neuroscale.core.validation import items, part
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.explain import LogLine
 from neuroscale.explain.explanation import OVERRIDDEN, Explanation, explain_lines
 from neuroscale.explain.next_configuration import Proposal
-from neuroscale.explain.server_facts import arguments_of, engine_words
+from neuroscale.explain.server_facts import engine_values
 from neuroscale.explain.slow_service import judge_serving
 from neuroscale.kube.client import Cluster, Object
 from neuroscale.planning.fit_question import Question, answer
@@ -43,8 +43,10 @@ from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import SERVICE_FILE, ServicePath
 from neuroscale.repo.services import find_service, services_of
 from neuroscale.repo.snapshot import FolderSnapshot
-from neuroscale.request.field_changes import read_changes
+from neuroscale.report.change_commands import next_line
+from neuroscale.request.field_changes import FieldChanges
 from neuroscale.vllm.images import image_version
+from neuroscale.vllm.server_arguments import values_of, values_of_container, words_of
 
 _PLANNED = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 """Arguments that planning derives from the number of accelerators, as it sees fit."""
@@ -70,7 +72,7 @@ def explain_service(
         name, lines = server_lines(cluster, found.namespace, pods, events)
         if not name:
             told = f"{found.name!r} has no pod in the namespace {found.namespace}"
-            raise InputError.at("the command line", "SERVICE", told, f"See why: neuroscale status {found.name}")
+            raise InputError.at(ASKED, "service", told, f"See why: neuroscale status {found.name}")
         pod = next(one for one in pods if part(one, "metadata").get("name") == name)
         live = cluster.get(*_KIND, found.name, found.namespace) or {}
         path = ServicePath(found.environment, found.name)
@@ -117,7 +119,7 @@ def told_of(service: str, where: Where, opened: Repository) -> tuple[str, str]:
     """The cause of a service's end, and the next configuration with the command that asks for it, each as a sentence
     for a comment; "" where it is not known, or may not be read."""
     try:
-        explained = explain_service(service, "", where, Question("", None, None, "", "", None, None), opened, 0.0)
+        explained = explain_service(service, "", where, Question(), opened, 0.0)
     except NeuroscaleError:
         return "", ""
     cause = explained.diagnosis.cause
@@ -131,7 +133,8 @@ def told_of(service: str, where: Where, opened: Repository) -> tuple[str, str]:
     if explained.next is None:
         return told, one_line(cause.follows, _LONGEST_NEXT) if cause else ""
     following = f"next configuration, which fits by the plan: {explained.next.sentence}"
-    asks = explained.update or f"Its arguments: {shlex.join((*explained.next.changed,))}" * bool(explained.next.changed)
+    changed = shlex.join(words_of(explained.next.changed))
+    asks = next_line(explained) or (f"Its arguments: {changed}" if changed else "")
     return told, one_line(f"{following} {asks}", _LONGEST_NEXT)
 
 
@@ -154,9 +157,7 @@ def _with_serving(
         takes = explained.planned.seconds_per_step if explained.planned else None
         promise = replace(promise, offload_gib=float(offload), offload_seconds=takes)
     serving = judge_serving(loads, promise, unread)
-    return replace(
-        explained, serving=with_help(serving, planned, opened, explained.until, " --local" if explained.local else "")
-    )
+    return replace(explained, serving=with_help(serving, planned, opened, explained.until, local=explained.local))
 
 
 def _asks(planned: Planned, opened: Repository) -> Callable[[Proposal], bool]:
@@ -167,17 +168,14 @@ def _asks(planned: Planned, opened: Repository) -> Callable[[Proposal], bool]:
         if not proposal.overrides:
             return False
         until = (datetime.now(UTC).date() + OVERRIDDEN).isoformat()
-        try:
-            changes = read_changes(proposal.overrides, (), "explain: the next configuration", until)
-        except InputError:
-            return False
+        changes = FieldChanges(proposal.overrides, (), "explain: the next configuration", until)
         made = planned_with(planned, changes, opened)
         if made is None or made.verdict == "refused":
             return False
-        before, after = (arguments_of(words) for words in (planned.plan.vllm_args, made.vllm_args))
-        wanted, gone = arguments_of(proposal.changed), arguments_of(proposal.removed)
+        before, after = (values_of(words, made.runtime.version) for words in (planned.plan.vllm_args, made.vllm_args))
+        wanted = proposal.changed
         lacking = [name for name, value in wanted.items() if name not in _PLANNED and after.get(name) != value]
-        kept = [name for name in gone if name in before and name in after]
+        kept = [name for name in proposal.removed if name in before and name in after]
         return not lacking and not kept
 
     return asks
@@ -197,7 +195,7 @@ def _question(pod: Object, given: Question, planned: Planned | None) -> Question
         model=given.model or base.model,
         accelerator=given.accelerator or base.accelerator,
         count=given.count or base.count,
-        vllm_args=given.vllm_args or (engine_words(_words(container)) if pod else base.vllm_args),
+        words=given.words or (_engine_words(container) if pod else base.words),
         vllm_version=given.vllm_version
         or (image_version(str(container.get("image") or "")) if pod else base.vllm_version),
         environment=tuple(f"{name}={value}" for name, value in variables.items()),
@@ -212,7 +210,7 @@ def _unready(pod: Object, events: Sequence[Object]) -> str:
 def _other_port(pod: Object) -> str:
     """That the server listens on another port than a probe asks, as a clause; "" if it does not."""
     server = server_container(pod)
-    listens = arguments_of(_words(server)).get("port", PORT)
+    listens = values_of_container(server).get("port", PORT)
     named = {one.get("name"): one.get("containerPort") for one in items(server, "ports")}
     for kind in ("startupProbe", "readinessProbe"):
         port = part(server, kind, "httpGet").get("port", listens)
@@ -221,12 +219,13 @@ def _other_port(pod: Object) -> str:
     return ""
 
 
-def _words(container: Mapping[str, Any]) -> list[str]:
-    return [str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ()))]
+def _engine_words(container: Mapping[str, Any]) -> tuple[str, ...]:
+    version = image_version(str(container.get("image") or ""))
+    return words_of(engine_values(values_of_container(container)), version)
 
 
 def _arguments(pod: Object) -> dict[str, Any]:
-    return arguments_of(_words(server_container(pod)))
+    return values_of_container(server_container(pod))
 
 
 def _restored(
@@ -238,18 +237,17 @@ def _restored(
     if not edited:
         return explained
     rendered = question_of(planned.plan)
-    words = rendered.vllm_args
     try:
-        fit = answer(replace(asked, vllm_args=words, environment=rendered.environment), opened.catalog)
+        fit = answer(replace(asked, words=rendered.words, environment=rendered.environment), opened.catalog)
     except InputError:
         return explained
     if fit.verdict == "refused":
         return explained
-    before, after = shlex.split(asked.vllm_args), shlex.split(words)
-    changed = tuple(word for word in after if word not in before)
-    removed = tuple(word for word in before if word not in after)
+    before, after = (values_of(words, asked.vllm_version) for words in (asked.words, rendered.words))
+    changed = {name: value for name, value in after.items() if name not in before or before[name] != value}
+    removed = {name: value for name, value in before.items() if after.get(name) != value}
     told = f"Serve it as its plan in Git renders it: it differs in {edited}."
-    return replace(explained, next=Proposal(tuple(after), changed, removed, (), told, fit), no_next="", edited=edited)
+    return replace(explained, next=Proposal(rendered.words, changed, removed, {}, told, fit), no_next="", edited=edited)
 
 
 def _edited(live: Object, planned: Planned, opened: Repository) -> str:

@@ -30,6 +30,7 @@ from neuroscale.planning.fit_question import Question, asked
 from neuroscale.planning.measured import FACTOR, faults_of, remarks_on, served_with, unkept
 from neuroscale.repo.layout import CATALOG, MODELS
 from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
+from neuroscale.vllm.server_arguments import words_of
 
 if TYPE_CHECKING:
     from neuroscale.explain.explanation import Explanation
@@ -121,8 +122,6 @@ def of_start(explained: Explanation, catalog: Catalog) -> Measured:
         load_seconds=figures.get("load_seconds") or None,
         engine_seconds=figures.get("start_seconds") or None,
     )
-    from neuroscale.explain.server_facts import words_of
-
     today = datetime.now(UTC).date().isoformat()
     of = f"the log of a start of {explained.service}" if explained.service else "the log of a start"
     values = {
@@ -135,7 +134,7 @@ def of_start(explained: Explanation, catalog: Catalog) -> Measured:
     if not version:
         told = f"is of vLLM {facts.version}, which is no release"
         raise InputError.at(where, "", told, "Record the start of a released version.")
-    words = words_of(facts.arguments)
+    words = words_of(facts.arguments, version)
     question = _question(planned.model, planned.accelerator, planned.count, words, version, where)
     return _measured(question, catalog, values, None, where)
 
@@ -213,11 +212,9 @@ def _measured(question: Question, catalog: Catalog, values: Mapping[str, Any], r
 
 
 def _question(model: str, accelerator: str, count: Any, words: Sequence[str], version: str, where: str) -> Question:
-    import shlex
-
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise InputError.at(where, "count", f"{count!r} is not a number of accelerators", "Measure again.")
-    return Question(model, accelerator, count, shlex.join(words), version, None, None)
+    return Question(model, accelerator, count, tuple(words), version)
 
 
 def _check_report(path: Path, digest: str) -> None:

@@ -3,7 +3,6 @@ of `neuroscale update`."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -12,8 +11,8 @@ from neuroscale.cluster.services_in_git import Planned
 from neuroscale.core.errors import InputError
 from neuroscale.core.printable import plainly_counted
 from neuroscale.explain.explanation import Help, ServingReport
-from neuroscale.explain.server_facts import arguments_of, engine_words
-from neuroscale.explain.slow_service import Bound, Promise, Serving, Try
+from neuroscale.explain.server_facts import engine_values
+from neuroscale.explain.slow_service import Bound, Promise, Serving
 from neuroscale.planning.case import asked_rate
 from neuroscale.planning.fit_question import Question
 from neuroscale.planning.plan import Plan
@@ -21,6 +20,7 @@ from neuroscale.planning.planner import plan
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.request.field_changes import OVERRIDES, FieldChanges, changed
 from neuroscale.request.service_request import KnownNames
+from neuroscale.vllm.server_arguments import values_of, words_of
 
 _MOST_HELPS = 2  # of one bound
 
@@ -29,11 +29,11 @@ def question_of(plan: Plan, given: Question | None = None) -> Question:
     """What a service's plan asks of the fit and the speed; `given`: the options, of which those that a plan decides are
     replaced."""
     return replace(
-        given or Question("", None, None, "", "", None, None),
+        given or Question(),
         model=plan.model,
         accelerator=plan.accelerator,
         count=plan.accelerator_count,
-        vllm_args=engine_words(plan.vllm_args),
+        words=words_of(engine_values(values_of(plan.vllm_args, plan.runtime.version)), plan.runtime.version),
         vllm_version=plan.runtime.version,
         environment=tuple(f"{name}={value}" for name, value in plan.environment_variables.items()),
     )
@@ -57,18 +57,19 @@ def promise_of(planned: Planned, inputs: PlanningInputs) -> Promise:
     )
 
 
-def with_help(serving: Serving, planned: Planned | None, inputs: PlanningInputs, until: str, end: str) -> ServingReport:
-    """The judgement with the changes that help by the plan. `until`: the last day of overrides; `end`: the options that
-    the lines end with."""
+def with_help(
+    serving: Serving, planned: Planned | None, inputs: PlanningInputs, until: str, *, local: bool
+) -> ServingReport:
+    """The judgement with the changes that help by the plan. `until`: the last day of overrides."""
     if planned is None or serving.verdict != "bound":
         return ServingReport(serving)
-    helps = [one for bound in serving.bounds for one in _helps(bound, planned, inputs, until, end)]
+    helps = [one for bound in serving.bounds for one in _helps(bound, planned, inputs, until)]
     tried = any(bound.tries for bound in serving.bounds)
     told = "No change of its request that was tried gives it more by the plan: `neuroscale advise` compares others."
-    return ServingReport(serving, tuple(helps), told if tried and not helps else "")
+    return ServingReport(serving, tuple(helps), told if tried and not helps else "", planned.name, local)
 
 
-def _helps(bound: Bound, planned: Planned, inputs: PlanningInputs, until: str, end: str) -> Iterator[Help]:
+def _helps(bound: Bound, planned: Planned, inputs: PlanningInputs, until: str) -> Iterator[Help]:
     told: set[str] = set()
     for one in bound.tries:
         if len(told) == _MOST_HELPS:
@@ -79,16 +80,7 @@ def _helps(bound: Bound, planned: Planned, inputs: PlanningInputs, until: str, e
         sentence = _gain(planned, changes, inputs)
         if sentence and sentence not in told:
             told.add(sentence)
-            yield Help(bound.name, _line(planned.name, one, reason, until, end), sentence)
-
-
-def _line(name: str, one: Try, reason: str, until: str, end: str) -> str:
-    words = ["neuroscale", "update", name, *(f"--set={field}={value}" for field, value in one.values.items())]
-    words += [f"--unset={field}" for field in one.removed]
-    line = shlex.join(words)
-    if any(field.startswith(OVERRIDES) for field in one.values):
-        line += f" --reason={shlex.quote(reason)} --until={until}"
-    return f"{line}{end}"
+            yield Help(bound.name, changes, sentence)
 
 
 def planned_with(planned: Planned, changes: FieldChanges, inputs: PlanningInputs) -> Plan | None:
@@ -129,5 +121,5 @@ def _gain(planned: Planned, changes: FieldChanges, inputs: PlanningInputs) -> st
 
 
 def _places(words: Sequence[str]) -> int | None:
-    found = arguments_of(words).get("max_num_seqs")
+    found = values_of(words).get("max_num_seqs")
     return found if isinstance(found, int) else None

@@ -11,7 +11,7 @@ from neuroscale.actions.progress import SILENT, Progress
 from neuroscale.actions.service_change import once_for_each_main
 from neuroscale.actions.smoke_evidence import Tested, smoke_tested
 from neuroscale.actions.smoke_now import Question, smoke_report
-from neuroscale.core.errors import InputError
+from neuroscale.core.errors import ASKED, InputError, field_of
 from neuroscale.forge.request_flow import Main
 from neuroscale.forge.rest import Forge as Rest
 from neuroscale.local.forge_accounts import LOGINS, REVERT
@@ -42,8 +42,8 @@ def evidence_of(proofs: Proofs, reason: str, to: str) -> Callable[[Main, Service
                 path.folder,
                 "",
                 f"is not known to be live and tested: {tested.sentence.removesuffix('.')}",
-                "Wait for its smoke test, name the cluster to test it there now (--context), or say why it is "
-                "promoted all the same: --reason TEXT.",
+                f"Wait for its smoke test, name the cluster to test it there now ({field_of('context')}), "
+                f"or say why it is promoted all the same: {field_of('reason', 'TEXT')}.",
             )
         return [tested.sentence, *undeployed, *([f"Why: {reason}"] if reason else [])]
 
@@ -61,8 +61,8 @@ def _undeployed(proofs: Proofs, to: str, *, refuse: bool) -> list[str]:
     told = f"nothing deploys {to} to {here}: Argo CD deploys {', '.join(sorted(deployed))} to it"
     if refuse and proofs.local:
         options = " ".join(f"--environment {name}" for name in sorted({*deployed, to}))
-        fix = f"Deploy it there, too (neuroscale local up {options}), or say why: --reason TEXT."
-        raise InputError.at("the command line", "--to", told, fix)
+        fix = f"Deploy it there, too (neuroscale local up {options}), or say why: {field_of('reason', 'TEXT')}."
+        raise InputError.at(ASKED, "to", told, fix)
     return [f"{told[0].upper()}{told[1:]}. Its pods start only where another cluster deploys {to}."]
 
 

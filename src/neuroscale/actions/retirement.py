@@ -12,7 +12,7 @@ from neuroscale.actions.service_change import once_for_each_main
 from neuroscale.catalog.settings import Settings
 from neuroscale.cluster.command_lines import lines_with
 from neuroscale.cluster.metrics.service_metrics import finished_requests
-from neuroscale.core.errors import NeuroscaleError, Problem
+from neuroscale.core.errors import ASKED, NeuroscaleError, Problem
 from neuroscale.core.printable import terminal
 from neuroscale.forge.request_flow import Main, Version
 from neuroscale.planning.plan import Plan
@@ -48,7 +48,7 @@ def last_requests(
 
     if not url:
         where = asked_cluster(where, root, path.environment, progress)
-    ambiguous = Problem("the command line", "--prometheus-url", "", "Name the Prometheus to ask.")
+    ambiguous = Problem(ASKED, "prometheus-url", "", "Name the Prometheus to ask.")
     try:
         progress.step("Asking Prometheus who called it")
         with prometheus_of(path.environment, where, url, settings, ambiguous) as prometheus:

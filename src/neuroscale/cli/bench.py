@@ -21,6 +21,7 @@ from neuroscale.cli.options import (
     ServiceEnvironmentOption,
     plain_console,
     print_json,
+    split_words,
 )
 from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError
 from neuroscale.core.printable import one_line, terminal
@@ -119,7 +120,7 @@ def bench(
         largest_load,
         p95_ttft,
     )
-    given = Question(model, accelerator or None, count, vllm_args, PINNED if url else "", None, None)
+    given = Question(model, accelerator or None, count, split_words(vllm_args), PINNED if url else "")
     hourly = None if usd_per_hour is None else Decimal(repr(usd_per_hour))
     asked = Asked(
         service, url, environment, Where(context, kubeconfig, state), given, tokenizer,
@@ -247,7 +248,7 @@ def _measure_merged(name: str, environment: str, where: Where, folder: Path, ope
     from neuroscale.bench.cells import Limits
     from neuroscale.planning.fit_question import Question
 
-    given = Question("", None, None, "", "", None, None)
+    given = Question()
     asked = Asked(f"{environment}/{name}", "", "", where, given, "", "chat", None)
     with opened_place(asked, lambda: opened, TO_STDERR) as place:
         users = place.load.replica_users if place.load else 1

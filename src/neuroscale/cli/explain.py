@@ -23,6 +23,7 @@ from neuroscale.cli.options import (
     ServiceEnvironmentOption,
     TokenFileOption,
     print_json,
+    split_words,
 )
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.explain import LogLine, read_log
@@ -88,7 +89,9 @@ def explain(
         raise InputError.at("the command line", "SERVICE", "names neither a service nor a log", fix)
     opened = open_repository(repository)
     look_up = partial(load_model, catalog=opened.catalog)
-    given = Question(model, accelerator or None, count, vllm_args, vllm_version, memory_gib, None, look_up=look_up)
+    given = Question(
+        model, accelerator or None, count, split_words(vllm_args), vllm_version, memory_gib, None, look_up=look_up
+    )
     if log is not None and not service:
         explained = explain_lines(_read(log), given, opened.catalog, policies=FolderSnapshot(opened.root))
     else:

@@ -23,6 +23,7 @@ from neuroscale.cli.options import (
     VersionOption,
     plain_console,
     print_json,
+    split_words,
 )
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.planning.fit import PINNED
@@ -123,7 +124,7 @@ def show_speed(
         model,
         accelerator,
         count,
-        vllm_args,
+        split_words(vllm_args),
         vllm_version,
         memory_gib,
         bandwidth_gbs,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -21,6 +20,7 @@ from neuroscale.planning.fit import PINNED, Fit
 from neuroscale.planning.fit_question import Question, answer
 from neuroscale.policies.description import refused_arguments
 from neuroscale.repo.snapshot import Snapshot
+from neuroscale.request.field_changes import FieldChanges
 
 OVERRIDDEN = timedelta(days=30)
 """How long the overrides hold that it proposes: until the request itself is changed."""
@@ -28,22 +28,23 @@ OVERRIDDEN = timedelta(days=30)
 
 @dataclass(frozen=True)
 class Help:
-    """A change of the request that a plan was made for: `update` is the line that asks for it, `sentence` says what it
-    changes."""
+    """A change of the request that a plan was made for; `sentence` says what it gives."""
 
     bound: str
-    update: str
+    changes: FieldChanges
     sentence: str
 
 
 @dataclass(frozen=True)
 class ServingReport:
     """How a service serves, the changes that help by the plan, and why none does ("": there is one, or none is
-    needed)."""
+    needed). `local`: the service runs on the local platform, whose forge commands then use."""
 
     serving: Serving
     helps: tuple[Help, ...] = ()
     no_help: str = ""
+    service: str = ""
+    local: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,17 +69,13 @@ class Explanation:
     unready: str = ""
 
     @property
-    def update(self) -> str:
-        """The command that asks for the next configuration; "" if it is no override of a plan."""
-        end = " --local" if self.local else ""
-        if self.next is not None and self.edited:
-            return f"neuroscale upgrade {shlex.quote(self.service)}{end}"
-        if self.next is None or not self.next.overrides:
-            return ""
+    def change(self) -> FieldChanges | None:
+        """The change of the service's request that asks for the next configuration; None if no override of its plan
+        does, or its plan asks for it already."""
+        if self.next is None or self.edited or not self.next.overrides:
+            return None
         reason = f"explain: {self.diagnosis.cause.name}" if self.diagnosis.cause else "explain"
-        words = ["neuroscale", "update", self.service or "SERVICE"]
-        words += [f"--set={one}" for one in self.next.overrides]
-        return f"{shlex.join(words)} --reason={shlex.quote(reason)} --until={self.until}{end}"
+        return FieldChanges(self.next.overrides, (), reason, self.until)
 
 
 def explain_lines(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,12 +13,14 @@ from neuroscale.catalog import Catalog
 from neuroscale.core.errors import InputError
 from neuroscale.core.printable import one_line
 from neuroscale.explain import Change, Diagnosis, ServerFacts
-from neuroscale.explain.server_facts import arguments_of, figure, words_of
+from neuroscale.explain.server_facts import figure
 from neuroscale.planning.fit import Fit
 from neuroscale.planning.fit.device import CONTEXT_GIB
 from neuroscale.planning.fit_question import Question, answer
+from neuroscale.request.field_changes import OVERRIDES
 from neuroscale.request.service_request import OVERRIDE_FIELDS
 from neuroscale.vllm.arguments import parse_arguments
+from neuroscale.vllm.server_arguments import values_of, words_of
 
 _WORDS_OF_CARDS = frozenset(
     {"nvidia", "geforce", "tesla", "hbm3", "hbm3e", "hbm2e", "pcie", "sxm4", "sxm5", "sxm", "gpu"}
@@ -31,13 +32,13 @@ _OTHERS_MATTER = 0.7  # GiB: less may be the driver's own
 
 @dataclass(frozen=True)
 class Proposal:
-    """The next configuration, and the fit that shows that it starts. `arguments` of `vllm serve` as a whole; `changed`
-    and `removed`: words of them; `overrides`: what `update --set` takes."""
+    """The next configuration, and the fit that shows that it starts. `words`: of `vllm serve` as a whole; `changed` and
+    `removed`: arguments of it by vLLM's own names; `overrides`: of the plan, by the fields that `update` takes."""
 
-    arguments: tuple[str, ...]
-    changed: tuple[str, ...]
-    removed: tuple[str, ...]
-    overrides: tuple[str, ...]
+    words: tuple[str, ...]
+    changed: Mapping[str, Any]
+    removed: Mapping[str, Any]
+    overrides: Mapping[str, Any]
     sentence: str
     fit: Fit
 
@@ -56,12 +57,12 @@ def known(facts: ServerFacts, given: Question, catalog: Catalog) -> Known:
     model = _model(given.model or facts.model, catalog) or given.model
     if not model and not facts.model:
         return Known(None, "The log does not name the model: name it with --model.")
-    drafts = [] if given.vllm_args else [name for name in _drafts(facts.arguments) if not _model(name, catalog)]
+    drafts = [] if given.words else [name for name in _drafts(facts.arguments) if not _model(name, catalog)]
     unknown, option = (facts.model, "--model") if not model else (next(iter(drafts), ""), "--vllm-args")
     if unknown:
         told = f"The log's model {one_line(unknown, 80)} is not in the catalog"
         return Known(None, f"{told}, and a name that only a log gives is not looked up: name it with {option}.")
-    words = given.vllm_args or shlex.join(words_of(facts.arguments))
+    words = given.words or words_of(facts.arguments, facts.version)
     accelerator = given.accelerator or _accelerator(facts, catalog)
     memory = given.memory_gib or (None if accelerator in catalog.accelerators else facts.memory_gib)
     if not accelerator and memory is None:
@@ -72,7 +73,7 @@ def known(facts: ServerFacts, given: Question, catalog: Catalog) -> Known:
             given,
             model=model,
             accelerator=accelerator or None,
-            vllm_args=words,
+            words=words,
             vllm_version=given.vllm_version or facts.version,
             memory_gib=memory,
             used_gib=others if given.used_gib is None else given.used_gib,
@@ -139,13 +140,13 @@ def next_configuration(
     by_policy = ""
     for attempt, result in _fitting(diagnosis, question, catalog):
         if (found := _changed(question, attempt, result)) is not None:
-            policy = next((refused()[name] for name in _by_name([*found.changed]) if name in refused()), "")
+            policy = next((refused()[name] for name in found.changed if name in refused()), "")
             if policy:
                 by_policy = f"{attempt.sentence} would be refused: the policy {policy} allows it in no service here."
                 continue
             if asks(found):
                 return found, ""
-            fitting = fitting or replace(found, overrides=())
+            fitting = fitting or replace(found, overrides={})
     if fitting is not None:
         return fitting, ""
     if by_policy:
@@ -176,7 +177,7 @@ def _fitting(diagnosis: Diagnosis, question: Question, catalog: Catalog) -> Iter
 
 def _on_top(attempt: _Attempt, catalog: Catalog) -> Iterator[tuple[_Attempt, Fit]]:
     """A refused attempt with each change on top of it that planning finds and the fit accepts."""
-    for planned in _planned(attempt.question, arguments_of(shlex.split(attempt.question.vllm_args)), catalog):
+    for planned in _planned(attempt.question, _values(attempt.question), catalog):
         result = _judged(planned.judged, catalog)
         if result is not None and result.verdict != "refused":
             yield replace(planned, sentence=f"{attempt.sentence} {planned.sentence}"), result
@@ -184,34 +185,33 @@ def _on_top(attempt: _Attempt, catalog: Catalog) -> Iterator[tuple[_Attempt, Fit
 
 def _changed(question: Question, attempt: _Attempt, result: Fit) -> Proposal | None:
     """The attempt as the next configuration; None if it changes nothing."""
-    before, after = shlex.split(question.vllm_args), shlex.split(attempt.question.vllm_args)
-    old, new = _by_name(before), _by_name(after)
-    changed = tuple(word for name, word in new.items() if old.get(name) != word)
-    removed = tuple(word for name, word in old.items() if name not in new)
-    if not changed and not removed:  # the same argument, spelled otherwise
-        changed = tuple(word for word in after if word not in before)
+    words, old, new = attempt.question.words, _values(question), _values(attempt.question)
+    changed = {name: value for name, value in new.items() if name not in old or old[name] != value}
+    removed = {name: value for name, value in old.items() if name not in new}
     moved = attempt.question.accelerator != question.accelerator
-    if (
-        changed
-        or removed
-        or moved
-        or (attempt.question.model, attempt.question.count) != (question.model, question.count)
-    ):
-        overrides = _overrides(changed, result, moved=moved)
-        return Proposal(tuple(after), changed, removed, overrides, attempt.sentence, result)
-    return None
+    same = (attempt.question.model, attempt.question.count) == (question.model, question.count)
+    if not changed and not removed and not moved and same:
+        if words == question.words:
+            return None
+        # The same argument, spelled otherwise.
+        changed = {name: new[name] for name in new if words_of({name: new[name]})[0] not in question.words}
+    return Proposal(words, changed, removed, _overrides(changed, result, moved=moved), attempt.sentence, result)
 
 
-def _overrides(changed: tuple[str, ...], result: Fit, *, moved: bool) -> tuple[str, ...]:
-    """What `neuroscale update --set` takes of changed words: overrides of the plan. `moved`: the configuration runs on
-    another kind of accelerator."""
-    named = [(*word.removeprefix("--").partition("=")[::2],) for word in changed]
-    found = {name.replace("-", "_"): value for name, value in named}
-    if "tensor_parallel_size" in found:
-        found["accelerator_count"] = str(result.count)
+def _overrides(changed: Mapping[str, Any], result: Fit, *, moved: bool) -> dict[str, Any]:
+    """The overrides of the plan that give these arguments. `moved`: the configuration runs on another kind of
+    accelerator."""
+    values = dict(changed)
+    if "tensor_parallel_size" in values:
+        values["accelerator_count"] = result.count
     if moved:
-        found["accelerator"] = result.accelerator
-    return tuple(f"overrides.{name}={value}" for name, value in found.items() if name in OVERRIDE_FIELDS and value)
+        values["accelerator"] = result.accelerator
+    taken = {name: value for name, value in values.items() if name in OVERRIDE_FIELDS and value not in (None, "", True)}
+    return {f"{OVERRIDES}{name}": value for name, value in taken.items()}
+
+
+def _values(question: Question) -> dict[str, Any]:
+    return values_of(question.words, question.vllm_version)
 
 
 def _judged(question: Question, catalog: Catalog) -> Fit | None:
@@ -228,16 +228,16 @@ class _Attempt:
 
     question: Question
     sentence: str
-    measured: str = ""
+    measured: tuple[str, ...] = ()
 
     @property
     def judged(self) -> Question:
         """The question for the fit."""
-        return replace(self.question, vllm_args=f"{self.question.vllm_args} {self.measured}".strip())
+        return replace(self.question, words=(*self.question.words, *self.measured))
 
 
 def _attempts(change: Change, diagnosis: Diagnosis, question: Question, catalog: Catalog) -> Iterator[_Attempt]:
-    present = arguments_of(shlex.split(question.vllm_args))
+    present = _values(question)
     if change.kind == "set":
         values = {name: _filled(value, diagnosis.captured) for name, value in change.values.items()}
         if None not in values.values() and any(present.get(name) != value for name, value in values.items()):
@@ -264,20 +264,20 @@ def _with(question: Question, arguments: Mapping[str, Any], sentence: str) -> _A
     """The attempt with these arguments, which say in how many parts the model is served on several accelerators."""
     if (question.count or 1) > 1 and not any(arguments.get(name) for name in _SIZES):
         arguments = {**arguments, "tensor_parallel_size": question.count}
-    return _Attempt(replace(question, vllm_args=shlex.join(words_of(arguments))), sentence)
+    return _Attempt(replace(question, words=words_of(arguments, question.vllm_version)), sentence)
 
 
-def _measured(values: Mapping[str, Any], diagnosis: Diagnosis, present: Mapping[str, Any]) -> str:
+def _measured(values: Mapping[str, Any], diagnosis: Diagnosis, present: Mapping[str, Any]) -> tuple[str, ...]:
     """What vLLM measured of the KV cache before it named the longest context that fits: its memory, or its tokens. The
     plan's estimate of it says less. The message rounds to 0.01 GiB; vLLM keeps one block for itself."""
     captured = diagnosis.captured
     if "max_model_len" not in values or "longest" not in captured:
-        return ""
+        return ()
     if (available := figure(captured.get("available_gib", ""))) is not None:
-        return f"--kv-cache-memory-bytes={int((available + 0.005) * (1 << 30))}"
+        return (f"--kv-cache-memory-bytes={int((available + 0.005) * (1 << 30))}",)
     if diagnosis.cause is None or diagnosis.cause.name != "length_exceeds_kv":
-        return ""
-    return f"--num-gpu-blocks-override={math.ceil(values['max_model_len'] / _size(present, 'block_size', 16)) + 1}"
+        return ()
+    return (f"--num-gpu-blocks-override={math.ceil(values['max_model_len'] / _size(present, 'block_size', 16)) + 1}",)
 
 
 def _size(present: Mapping[str, Any], name: str, default: int) -> int:
@@ -320,7 +320,7 @@ def _planned(question: Question, present: Mapping[str, Any], catalog: Catalog) -
     if refused is None:
         return
     for choice in refused.choices:
-        changed = arguments_of(choice.arguments)
+        changed = values_of(choice.arguments, question.vllm_version)
         arguments = {**present, **changed}
         if choice.accelerator_count != refused.count:
             arguments["tensor_parallel_size"] = choice.accelerator_count
@@ -335,7 +335,7 @@ def _planned(question: Question, present: Mapping[str, Any], catalog: Catalog) -
                 count=choice.accelerator_count if question.count is not None else None,
                 memory_gib=question.memory_gib if place == question.accelerator else None,
                 used_gib=question.used_gib if place == question.accelerator else None,
-                vllm_args=shlex.join(words_of(arguments)),
+                words=words_of(arguments, question.vllm_version),
             ),
             choice.change,
         )
@@ -366,7 +366,7 @@ def _free_share(diagnosis: Diagnosis, question: Question, present: Mapping[str, 
 
 def _without_refused(diagnosis: Diagnosis, question: Question) -> Iterator[_Attempt]:
     """The command without what its version refuses, or with what it has instead."""
-    words = shlex.split(question.vllm_args)
+    words = question.words
     wrong = parse_arguments(words, question.vllm_version, names_model=False).problems
     kept, told = list(words), []
     for problem in sorted(wrong, key=lambda one: -(one.place if one.place is not None else -1)):
@@ -382,13 +382,8 @@ def _without_refused(diagnosis: Diagnosis, question: Question) -> Iterator[_Atte
             del kept[problem.place : after + (1 if alone else 0)]
         told.append(f"{problem.word}: {problem.message}. {problem.fix}")
     if told:
-        yield _Attempt(replace(question, vllm_args=shlex.join(kept)), " ".join(reversed(told)))
+        yield _Attempt(replace(question, words=tuple(kept)), " ".join(reversed(told)))
     refused = diagnosis.captured.get("flags", "")
     named = {one.partition("=")[0] for one in refused.split() if re.match(r"--\w", one)}
     if named and (left := [word for word in words if word.partition("=")[0] not in named]):
-        yield _Attempt(replace(question, vllm_args=shlex.join(left)), f"Leave out {', '.join(sorted(named))}.")
-
-
-def _by_name(words: list[str]) -> dict[str, str]:
-    """The words of arguments by their names, with their values."""
-    return {word.partition("=")[0].lstrip("-").replace("-", "_"): word for word in words_of(arguments_of(words))}
+        yield _Attempt(replace(question, words=tuple(left)), f"Leave out {', '.join(sorted(named))}.")

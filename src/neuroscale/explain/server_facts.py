@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from neuroscale.explain.log_text import LogLine
+from neuroscale.vllm.server_arguments import values_of
 
 _VERSIONS = (
     re.compile(r"vLLM API server version v?(\d+\.\d+\.\d+[\w.+]{0,40})"),
@@ -27,7 +27,7 @@ _PAIR = re.compile(
 )
 _FIELD = re.compile(r"\b(\w{1,60})=('[^'\n]{0,400}'|True|False|None|-?[\d.]{1,20}|[\w./-]{1,120})")
 
-_LARGEST, _LONGEST_NUMBER = 1e12, 24  # of a number that a log tells, and characters of it
+_LARGEST = 1e12  # of a number that a log tells
 _TAKEN = (
     *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "max_model_len", "max_num_seqs"),
     *("max_num_batched_tokens", "gpu_memory_utilization", "kv_cache_dtype", "quantization", "dtype", "enforce_eager"),
@@ -90,7 +90,7 @@ def facts_of_log(lines: Sequence[LogLine]) -> ServerFacts:
     """What the log shows of the server's command, its accelerator, and the memory that it measured."""
     texts = list(dict.fromkeys(line.text for line in lines))
     version = next((found[1] for text in texts for one in _VERSIONS if (found := one.search(text))), "")
-    model, arguments = _command(texts)
+    model, arguments = _command(texts, version)
     card = next((found[1] for text in texts for one in _CARDS if (found := one.search(text))), "")
     memories = (figure(found[1]) for text in texts for one in _CAPACITIES if (found := one.search(text)))
     memory = next((one for one in memories if one), None)
@@ -112,68 +112,14 @@ def figure(text: str) -> float | None:
     return value if abs(value) <= _LARGEST else None
 
 
-def words_of(arguments: Mapping[str, Any]) -> list[str]:
-    """The words of a command line of `vllm serve` that set these arguments."""
-    words = []
-    for name, value in arguments.items():
-        option = f"--{name.replace('_', '-')}"
-        if value is None:
-            continue
-        if isinstance(value, bool):
-            words.append(option if value else f"--no-{name.replace('_', '-')}")
-        elif isinstance(value, dict | list):
-            words.append(f"{option}={json.dumps(value)}")
-        else:
-            words.append(f"{option}={value}")
-    return words
+def engine_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that decide about the start of the engine."""
+    return {
+        name: _plain(value) for name, value in values.items() if not _NOT_OF_ENGINE.match(name) and value is not None
+    }
 
 
-def engine_words(words: Sequence[str]) -> str:
-    """The words of a command line as one text, without those that decide nothing about the start."""
-    return shlex.join(words_of(_of_engine(arguments_of(words))))
-
-
-def arguments_of(words: Sequence[str]) -> dict[str, Any]:
-    """The arguments by vLLM's own names, from the words of a command line. A flag alone is True."""
-    found: dict[str, Any] = {}
-    aliases = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "data_parallel_size"}
-    aliases |= {"q": "quantization", "ep": "enable_expert_parallel", "tensor_parallel": "tensor_parallel_size"}
-    index = 0
-    while index < len(words):
-        word = words[index]
-        index += 1
-        if not word.startswith("-") or word in ("-", "--"):
-            continue
-        option, equals, value = word.lstrip("-").partition("=")
-        name = option.replace("-", "_")
-        name = aliases.get(name, name)
-        if not equals and index < len(words) and not words[index].startswith("--"):
-            value, equals = words[index], "="
-            index += 1
-        if not equals and name.startswith("no_"):
-            found[name.removeprefix("no_")] = False
-        else:
-            found[name] = _scalar(value) if equals else True
-    return found
-
-
-def _scalar(text: str) -> Any:
-    if text.startswith(("{", "[")):
-        try:
-            return _plain(json.loads(text))
-        except (ValueError, RecursionError):
-            return text
-    if len(text) > _LONGEST_NUMBER:
-        return text
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _command(texts: Sequence[str]) -> tuple[str, dict[str, Any]]:
+def _command(texts: Sequence[str], version: str) -> tuple[str, dict[str, Any]]:
     """The model and its arguments, by the best line that tells them."""
     model = ""
     config: dict[str, Any] = {}
@@ -181,7 +127,7 @@ def _command(texts: Sequence[str]) -> tuple[str, dict[str, Any]]:
         if match := _NON_DEFAULT.search(text):
             found = _dictionary(match[1])
             named = str(found.get("model") or found.get("model_tag") or "")
-            return named or model or _engine_model(texts), _of_engine(found)
+            return named or model or _engine_model(texts), engine_values(found)
         if match := _NAMESPACE.search(text):
             found = {name: _literal(value) for name, value in _FIELD.findall(match[1])}
             named = str(found.get("model_tag") or found.get("model") or "")
@@ -199,9 +145,8 @@ def _command(texts: Sequence[str]) -> tuple[str, dict[str, Any]]:
                 words = shlex.split(match[1])
             except ValueError:
                 continue
-            found = arguments_of(words)
-            named = str(found.get("model") or (words[0] if words and not words[0].startswith("-") else ""))
-            return named or model, _of_engine(found)
+            found = values_of(words, version, names_model=True)
+            return str(found.get("model") or "") or model, engine_values(found)
         if not model and (match := _BANNER_MODEL.match(text)):
             model = match[1]
     return model, config
@@ -217,12 +162,6 @@ def _engine_model(texts: Sequence[str]) -> str:
 
 def _is_default(name: str, value: Any) -> bool:
     return value is None or value is False or (name in _DEFAULTS and value == _DEFAULTS[name])
-
-
-def _of_engine(found: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: _plain(value) for name, value in found.items() if not _NOT_OF_ENGINE.match(name) and value is not None
-    }
 
 
 def _plain(value: Any, depth: int = 8) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from neuroscale.core.errors import InputError
+from neuroscale.core.errors import ASKED, InputError, action_of, field_of
 from neuroscale.core.printable import markdown_code as code
 from neuroscale.core.validation import suggest
 from neuroscale.forge import description
@@ -73,7 +73,7 @@ class Named:
         """The service of main, or one of those `removed` from it. Raises InputError if there is none."""
         services = services_of(main.snapshot)
         where = main.base.where
-        more = "While its first pull request is open, neuroscale request changes that."
+        more = f"While its first pull request is open, {action_of('request')} changes that."
         past = "" if removed is None else ", nor was it one"
         try:
             return find_service(self.text, (*services, *(removed or ())), self.root, where + past, more)
@@ -83,8 +83,8 @@ class Named:
             except InputError:
                 raise error from None
             told = f"{self.text!r} is in this clone, and not on {where}"
-            fix = "Have its first pull request merged (neuroscale request changes that), or bring the clone up to date."
-            raise InputError.at("the command line", "SERVICE", told, fix) from None
+            first = f"Have its first pull request merged ({action_of('request')} changes that)"
+            raise InputError.at(ASKED, "service", told, f"{first}, or bring the clone up to date.") from None
 
     def version(self, main: Main) -> Version:
         """The service on main. Raises InputError if there is none, or if its folder belongs to other answers."""
@@ -168,7 +168,7 @@ class Restored(Change):
         files = read_folder(GitSnapshot(git, f"{removal}^"), path.folder)
         if version.plan is None:
             told = "has no plan that can be read in its history"
-            raise InputError.at(path.folder, "", told, "Let it be planned by today's catalog: --anew.")
+            raise InputError.at(path.folder, "", told, f"Let it be planned by today's catalog: {field_of('anew')}.")
         return drafted(service, version.request, version.plan, files, title, "\n\n".join([title, *said]), said)
 
 
@@ -194,12 +194,12 @@ class Promoted(Change):
         environments = main.inputs.settings.environments
         if self._environment not in environments:
             told = f"{self._environment!r} is not an environment of the settings"
-            raise InputError.at("the command line", "--to", told, suggest(self._environment, environments))
+            raise InputError.at(ASKED, "to", told, suggest(self._environment, environments))
         source = self._named.version(main)
         _refuse_another_service(source.request, self._changes)
         if source.request.environment == self._environment:
             told = f"{source.request.service} is in {self._environment} already"
-            raise InputError.at("the command line", "--to", told, "Name another environment.")
+            raise InputError.at(ASKED, "to", told, "Name another environment.")
         request = source.request.model_copy(update={"environment": self._environment, "overrides": ()})
         return changed(request, self._changes, main.known)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -56,13 +55,13 @@ class Question:
     version of vLLM, and variables of its environment. `look_up`: finds the facts of a model that the catalog lacks, as
     the caller may (a folder, the Hub); it raises InputError."""
 
-    model: str
-    accelerator: str | None
-    count: int | None
-    vllm_args: str
-    vllm_version: str
-    memory_gib: float | None
-    bandwidth_gbs: float | None
+    model: str = ""
+    accelerator: str | None = None
+    count: int | None = None
+    words: tuple[str, ...] = ()  # after `vllm serve`
+    vllm_version: str = ""
+    memory_gib: float | None = None
+    bandwidth_gbs: float | None = None
     used_gib: float | None = None
     environment: tuple[str, ...] = ()
     tflops: float | None = None  # dense peak of 16-bit operations, 10^12 a second
@@ -182,13 +181,7 @@ def _environment(question: Question) -> dict[str, str]:
 
 def _command(question: Question) -> tuple[Parsed, tuple[str, ...]]:
     """The command on the given accelerators, and a sentence for each fault with which vLLM would not start."""
-    try:
-        words = shlex.split(question.vllm_args)
-    except ValueError as error:
-        raise InputError.at(
-            "--vllm-args", "", f"cannot be split into words: {error}", "Close every quotation mark."
-        ) from error
-    parsed = parse_arguments(words, question.vllm_version, names_model=False)
+    parsed = parse_arguments(question.words, question.vllm_version, names_model=False)
     for name, value in parsed.values.items():
         if isinstance(value, int | float) and not abs(value) <= _LARGEST:
             option = f"--{name.replace('_', '-')}"

@@ -20,6 +20,7 @@ from neuroscale.portal.api import Api, nobody
 from neuroscale.portal.exposure import (
     HEALTH,
     MOST_CONNECTIONS,
+    PAGE,
     Exposure,
     Guard,
     PunctualProtocol,
@@ -83,7 +84,8 @@ def _answer_errors(app: FastAPI, page_context: PageContext) -> None:
         if _is_api(request):
             return JSONResponse(failure(verdict, problems, **extra), status)
         try:
-            return page_context.show(request, "message.html", status, heading="", problems=problems, text="")
+            shown = [problem.on(PAGE) for problem in problems]
+            return page_context.show(request, "message.html", status, heading="", problems=shown, text="")
         except InputError:  # the proxy's header names nobody, which the page would show
             return JSONResponse(failure(verdict, problems), status)
 

@@ -19,7 +19,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from neuroscale.core.addresses import is_loopback
-from neuroscale.core.errors import InputError, NeuroscaleError, Problem
+from neuroscale.core.errors import Face, InputError, NeuroscaleError, Problem
 from neuroscale.core.printable import counted
 from neuroscale.rendering.scaffolder.plan_step import SCHEMA_VERSION
 
@@ -116,8 +116,17 @@ def exposure_at(host: str, port: int, public_url: str, proxies: tuple[str, ...],
     return Exposure(frozenset(hosts), frozenset(origins), proxies, user_header, public.scheme == "https")
 
 
+_LABELS = {"to": "Environment", "reason": "Reason", "environment": "the environment", "service": "the service"}
+_PAGES = {"request": "its form"}
+PAGE = Face("the page", lambda name, _: _LABELS.get(name, name), lambda name: _PAGES.get(name, name))
+"""How a page names its fields and what else a person can do."""
+PROGRAM = Face("the request", lambda name, _: name, lambda name: name)
+"""How the API names them."""
+
+
 def failure(verdict: str, problems: list[Problem], **extra: Any) -> dict[str, Any]:
     """The one shape of every JSON answer without a result; `message` comes first because Backstage logs the body."""
+    problems = [problem.on(PROGRAM) for problem in problems]
     return {
         "message": "; ".join(
             f"{problem.field + ': ' if problem.field else ''}{problem.message}. {problem.fix}" for problem in problems

@@ -19,7 +19,7 @@ from neuroscale.core.json_text import read_object
 from neuroscale.forge.interface import ForgeError, Token
 from neuroscale.forge.request_flow import Change, Desk, Refused
 from neuroscale.forge.service_changes import Requested
-from neuroscale.portal.exposure import Allowance
+from neuroscale.portal.exposure import PAGE, Allowance
 from neuroscale.portal.form_fields import answers_in, posted, sheet
 from neuroscale.portal.pending_changes import BusyError, Job, NoReaderError, PendingChanges, new_key
 from neuroscale.portal.people import SESSION, People, Person
@@ -147,7 +147,7 @@ class AskingPages:
         except NeuroscaleError as error:
             told = str(error)
             if isinstance(error, InputError):
-                told = "; ".join(f"{one.message}. {one.fix}" for one in error.problems)
+                told = "; ".join(f"{one.message}. {one.fix}" for one in (each.on(PAGE) for each in error.problems))
             to = here(fields.get("to", "/"))
             return page_context.show(
                 request, "sign_in.html", 422, to=to, carried=carried, problem=told, forge=self._forge()
@@ -230,7 +230,9 @@ class AskingPages:
         try:
             wanted = request_of(answers, KnownNames.of(inputs.catalog, inputs.settings))
         except InputError as error:
-            return self._form(request, answers, tuple(error.problems), with_plan=True, status=422)
+            return self._form(
+                request, answers, tuple(one.on(PAGE) for one in error.problems), with_plan=True, status=422
+            )
         person = page_context.people.of(request)
         if person is None:
             return page_context.show(
@@ -295,7 +297,7 @@ def _told(job: Job) -> dict[str, Any]:
         "notes": (),
     }
     if isinstance(problem, InputError):
-        shown["problems"] = problem.problems
+        shown["problems"] = [one.on(PAGE) for one in problem.problems]
     elif problem is not None:
         shown["fault"] = str(problem) if isinstance(problem, NeuroscaleError) else "This program failed: see its log."
     if isinstance(outcome, Refused):

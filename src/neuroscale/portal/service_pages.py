@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from neuroscale.cluster.service_status import ServiceStatus
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import ASKED, InputError, Problem
 from neuroscale.core.printable import one_line
 from neuroscale.forge.request_flow import Change, Desk, Main, Version
 from neuroscale.forge.service_changes import Named, Promoted, Retired, Updated, compared
@@ -237,7 +237,7 @@ class ServicePages:
         main, path = self._path(request, environment, service)
         to, reason = fields.get("to", ""), _reason(fields)
         if to not in main.inputs.settings.environments:
-            raise InputError.at("the form", "to", "is not an environment", "Choose one of the list.")
+            raise InputError.at(ASKED, "to", "is not an environment", "Choose one of the list.")
         values = {"availability": fields["availability"]} if fields.get("availability") else {}
         changes = FieldChanges(values, (), reason, "")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
-from neuroscale.core.errors import InputError
+from neuroscale.core.errors import ASKED, InputError
 from neuroscale.core.validation import suggest
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import MANIFESTS, REQUEST_FILE, ServicePath
 from neuroscale.repo.snapshot import GitSnapshot, Snapshot
 
-_WHERE = ("the command line", "SERVICE")
+_WHERE = (ASKED, "service")
 
 
 def services_of(snapshot: Snapshot) -> tuple[ServicePath, ...]:

@@ -10,7 +10,9 @@ from neuroscale.core.printable import terminal
 from neuroscale.explain import Evidence
 from neuroscale.explain.explanation import Explanation
 from neuroscale.planning.fit import Fit
+from neuroscale.report.change_commands import next_line
 from neuroscale.report.slow_view import serving_lines, serving_mapping
+from neuroscale.vllm.server_arguments import words_of
 
 _LONGEST = 400  # characters of a line of the log in an answer
 
@@ -68,11 +70,11 @@ def _next(explained: Explanation) -> dict[str, Any] | None:
     fit = found.fit
     return {
         "sentence": found.sentence,
-        "changed": list(found.changed),
-        "removed": list(found.removed),
-        "vllm_args": list(found.arguments),
-        "answers": list(found.overrides),
-        "update": explained.update or None,
+        "changed": list(words_of(found.changed)),
+        "removed": list(words_of(found.removed)),
+        "vllm_args": list(found.words),
+        "answers": [f"{field}={value}" for field, value in found.overrides.items()],
+        "update": next_line(explained) or None,
         "model": fit.model,
         "accelerator": fit.accelerator,
         "count": fit.count,
@@ -139,15 +141,15 @@ def _next_lines(explained: Explanation) -> list[str]:
     told = {"fits": "fits", "tight": "fits, close to the limit"}[fit.verdict]
     lines = ["", f"Next configuration ({told}, by the plan for {fit.model} on {fit.count} x {fit.accelerator}):"]
     lines.append(f"  {found.sentence}")
-    lines += [f"  {word}" for word in found.changed]
-    lines += [f"  without {word}" for word in found.removed]
+    lines += [f"  {word}" for word in words_of(found.changed)]
+    lines += [f"  without {word}" for word in words_of(found.removed)]
     tokens = f"{fit.kv_cache_tokens:,} tokens of KV cache"
     at_once = f"{fit.max_concurrency:.2f} requests of {fit.max_model_len:,} tokens at once"
     lines.append(f"  It has {tokens}: {at_once}.")
-    if found.arguments:
-        lines.append(f"  All arguments: {shlex.join(found.arguments)}")
-    if explained.update:
-        lines.append(f"  As a service: {explained.update}")
+    if found.words:
+        lines.append(f"  All arguments: {shlex.join(found.words)}")
+    if line := next_line(explained):
+        lines.append(f"  As a service: {line}")
     return lines
 
 

@@ -7,8 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from neuroscale.core.printable import terminal
-from neuroscale.explain.explanation import ServingReport
+from neuroscale.explain.explanation import Help, ServingReport
 from neuroscale.explain.slow_service import PodLoad, Promise, Serving, seconds_text
+from neuroscale.report.change_commands import update_line
 
 
 def serving_lines(report: ServingReport) -> list[str]:
@@ -24,7 +25,7 @@ def serving_lines(report: ServingReport) -> list[str]:
             lines.append(f"    What helps: {bound.do}")
         for one in report.helps:
             if one.bound == bound.name:
-                lines += [f"    {one.update}", f"      {one.sentence}"]
+                lines += [f"    {_line(report, one)}", f"      {one.sentence}"]
     if report.no_help:
         lines.append(f"  {report.no_help}")
     lines += [f"  Not read: {why}" for why in serving.unread]
@@ -32,6 +33,10 @@ def serving_lines(report: ServingReport) -> list[str]:
     return [
         terminal(line, 2000) if line.strip() == line else f"{_indent(line)}{terminal(line, 2000)}" for line in lines
     ]
+
+
+def _line(report: ServingReport, help_: Help) -> str:
+    return update_line(report.service, help_.changes, local=report.local)
 
 
 def _indent(line: str) -> str:
@@ -105,7 +110,9 @@ def serving_mapping(report: ServingReport) -> Mapping[str, Any]:
                 "sentence": bound.sentence,
                 "do": bound.do,
                 "updates": [
-                    {"update": one.update, "sentence": one.sentence} for one in report.helps if one.bound == bound.name
+                    {"update": _line(report, one), "sentence": one.sentence}
+                    for one in report.helps
+                    if one.bound == bound.name
                 ],
             }
             for bound in serving.bounds

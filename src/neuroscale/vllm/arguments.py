@@ -255,7 +255,7 @@ def _parsed(words: tuple[str, ...], version: str, program: Program, names_model:
         parser = parser_of(snapshot.version)
         known = without_unknown(prepared, given, parser, problems)
         namespace, places = _parse(known, given, parser, problems)
-    values = {dest: value for dest, value in vars(namespace).items() if not isinstance(value, Refused)}
+    values = {dest: value for dest, value in vars(namespace).items() if not _is_refused(value)}
     if (tag := values.pop("model_tag", None)) is not None:
         place = places.pop("model_tag", 0)
         if program == "serve":
@@ -264,6 +264,10 @@ def _parsed(words: tuple[str, ...], version: str, program: Program, names_model:
             problems.append(ArgumentProblem("ignored", str(tag), place, _NOT_THE_MODEL, f"Write --model={tag}."))
     order = sorted(problems, key=lambda problem: len(given) if problem.place is None else problem.place)
     return Parsed(snapshot.version, version, engine_arguments(values), tuple(order), values, places)
+
+
+def _is_refused(value: Any) -> bool:
+    return isinstance(value, Refused) or (isinstance(value, list) and any(isinstance(each, Refused) for each in value))
 
 
 def _parse(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from neuroscale.actions.progress import Progress
+from neuroscale.core.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -212,3 +214,12 @@ def plain_console(width: int = 0) -> Console:
     if not width:
         return Console(highlight=False)
     return Console(highlight=False, soft_wrap=True, width=max(width, shutil.get_terminal_size().columns))
+
+
+def split_words(vllm_args: str) -> tuple[str, ...]:
+    """The words of --vllm-args. Raises InputError for a quotation mark that is not closed."""
+    try:
+        return tuple(shlex.split(vllm_args))
+    except ValueError as error:
+        fix = "Close every quotation mark."
+        raise InputError.at("--vllm-args", "", f"cannot be split into words: {error}", fix) from error

@@ -15,9 +15,9 @@ from neuroscale.cluster.endpoint.forward import port_forward
 from neuroscale.cluster.endpoint.metrics import Histogram, Sampler, Snapshot
 from neuroscale.cluster.pod_state import server_container
 from neuroscale.core.validation import part
-from neuroscale.explain.server_facts import arguments_of
 from neuroscale.explain.slow_service import PodLoad
 from neuroscale.kube.client import Cluster, Object
+from neuroscale.vllm.server_arguments import values_of_container
 
 _MOST_PODS = 16
 """The pods that are read: one port-forward each. Those of a larger service are alike, or the newest show it."""
@@ -116,6 +116,5 @@ def _more(first: float | None, last: float | None) -> float:
 
 def _places(pod: Object) -> int | None:
     """The requests that a pod's server computes at a time, by its arguments."""
-    words = [str(word) for word in server_container(pod).get("args") or ()]
-    found = arguments_of(words).get("max_num_seqs")
+    found = values_of_container(server_container(pod)).get("max_num_seqs")
     return found if isinstance(found, int) and not isinstance(found, bool) else None
