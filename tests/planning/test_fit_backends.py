@@ -13,7 +13,7 @@ from neuroscale import vllm
 from neuroscale.core.releases import release
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
-from neuroscale.planning.fit import Around, Device, Fit, choices, fit
+from neuroscale.planning.fit import Device, Fit, OtherCandidates, choices, fit
 from neuroscale.vllm.arguments import parse_arguments
 from neuroscale.vllm.backend_rules import NEWEST_READ, attention_names
 from neuroscale.vllm.engine_arguments import EngineArguments, with_variables
@@ -186,7 +186,7 @@ def test_the_advice_is_to_leave_the_choice_to_vllm() -> None:
     arguments = EngineArguments(max_model_len=2048, max_num_seqs=16, attention_backend="FLASHMLA")
     refused = fit(llama_8b(), H100, arguments)
     assert refused.max_context > 0
-    (first, *_) = choices(refused, llama_8b(), H100, arguments, Around())
+    (first, *_) = choices(refused, llama_8b(), H100, arguments, OtherCandidates())
     assert first.change == "Leave the backends of attention and experts to vLLM."
 
 

@@ -29,7 +29,7 @@ _NAMED = 20  # products without a price that the text names
 
 
 @dataclass(frozen=True)
-class Asked:
+class PriceOptions:
     """The options of the command."""
 
     file: Path
@@ -49,12 +49,12 @@ class Made:
     factor: Decimal
 
 
-def export_text(asked: Asked) -> str:
+def export_text(asked: PriceOptions) -> str:
     """The text of the export. Raises InputError if it cannot be read."""
     return decode(read_bounded(asked.file, _MOST_BYTES, _SMALLER), str(asked.file))
 
 
-def proposal(asked: Asked, text: str, base: Snapshot, newest: Snapshot) -> CatalogChange[Made]:
+def proposal(asked: PriceOptions, text: str, base: Snapshot, newest: Snapshot) -> CatalogChange[Made]:
     """The change of the catalog for the files of main, and those of the open pull request. Raises InputError."""
     written = _make(asked, text, base, newest).update
     # The text says what a merge changes, so it compares with the base.
@@ -64,7 +64,7 @@ def proposal(asked: Asked, text: str, base: Snapshot, newest: Snapshot) -> Catal
     )
 
 
-def _make(asked: Asked, text: str, base: Snapshot, newest: Snapshot) -> Made:
+def _make(asked: PriceOptions, text: str, base: Snapshot, newest: Snapshot) -> Made:
     """The list, checked as a part of the base's catalog."""
     accelerators = load_catalog(base).accelerators
     today = datetime.now(UTC).date()

@@ -52,7 +52,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Service:
+class ChangedService:
     """A service that a change touches."""
 
     environment: str
@@ -77,7 +77,7 @@ class Priced:
 
 @dataclass(frozen=True)
 class _Compared:
-    service: Service
+    service: ChangedService
     before: Priced
     after: Priced
 
@@ -88,7 +88,7 @@ class _Compared:
 
 
 def compare(
-    services: Iterable[Service], prices: Prices, prices_before: Prices | None, today: date
+    services: Iterable[ChangedService], prices: Prices, prices_before: Prices | None, today: date
 ) -> CostChange | None:
     """The cost of the change; None if the change alters nothing that costs anything.
 
@@ -123,7 +123,7 @@ def price_side(side: Side, environment: str, prices: Prices) -> tuple[tuple[Work
     return cost.workloads, not cost.decisive
 
 
-def _compared(services: Iterable[Service], prices: Prices) -> list[_Compared]:
+def _compared(services: Iterable[ChangedService], prices: Prices) -> list[_Compared]:
     return [
         _Compared(
             service,
@@ -134,7 +134,7 @@ def _compared(services: Iterable[Service], prices: Prices) -> list[_Compared]:
     ]
 
 
-def _differing(services: Iterable[Service], prices: Prices) -> Iterator[_Compared]:
+def _differing(services: Iterable[ChangedService], prices: Prices) -> Iterator[_Compared]:
     """The services whose pods differ by the catalog and the settings of any side, priced as `compare` says.
 
     A changed catalog may take one accelerator for another, so that both sides of a service look alike.

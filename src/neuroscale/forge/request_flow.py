@@ -185,7 +185,7 @@ class Desk:
         except RefusedPlanError as error:
             return Refused(error.request, error.plan, main.inputs)
 
-    def bring(self, change: Change, show: Callable[[Service, Draft], None] | None = None) -> Refused | Outcome:
+    def propose(self, change: Change, show: Callable[[Service, Draft], None] | None = None) -> Refused | Outcome:
         """Plan, render, judge, push and open the pull request of a change, or bring the open one up to date.
 
         `show` is called once, before the change is judged.

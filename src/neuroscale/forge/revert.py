@@ -27,7 +27,7 @@ _COMMITS = 250  # the most files of a pull request that GitHub lists
 
 
 @dataclass(frozen=True)
-class Change:
+class FolderChange:
     """The newest change of a folder on the main branch: its commit, the commit's time (seconds since 1970), and the
     commit before it ("" if the branch begins with it)."""
 
@@ -44,7 +44,7 @@ class Merge:
     """
 
     pull: PullRequest
-    change: Change
+    change: FolderChange
 
     @property
     def branch(self) -> str:
@@ -76,14 +76,14 @@ class Reverted:
     refusals: Mapping[str, str] = field(default_factory=dict)
 
 
-def last_change(git: Git, tip: str, folder: str) -> Change | None:
+def last_change(git: Git, tip: str, folder: str) -> FolderChange | None:
     """The newest change of a folder; a merge counts as the changes that it brought. None if the branch never had the
     folder."""
     found = git.text("log", "--first-parent", "--max-count=1", "--format=%H %ct %P", tip, "--", folder)
     if not found:
         return None
     commit, when, *parents = found.split(" ")
-    return Change(commit, int(when), parents[0] if parents else "")
+    return FolderChange(commit, int(when), parents[0] if parents else "")
 
 
 def before_all(git: Git, commit: str, belongs: Callable[[str], bool]) -> str:
@@ -119,7 +119,7 @@ class Reverter:
         self._publisher = Publisher(forge, branches)
         self.base: Base = self._publisher.base()
 
-    def merge_of(self, change: Change) -> Merge | None:
+    def merge_of(self, change: FolderChange) -> Merge | None:
         """The merge that brought a change, or None if it did not come by a pull request."""
         pull = self._forge.merged_pull(change.commit, self.base.branch)
         if pull is None or not change.before:

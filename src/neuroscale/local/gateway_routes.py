@@ -64,7 +64,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Service:
+class RoutedService:
     """An InferenceService: its host, its time of creation (the API's text), and the Kubernetes Service before its
     pods."""
 
@@ -74,7 +74,7 @@ class Service:
     backend: str
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Service | None:
+    def of(cls, found: Mapping[str, Any]) -> RoutedService | None:
         """The service, or None if it has no host yet."""
         metadata = found["metadata"]
         host = urllib.parse.urlsplit(str((found.get("status") or {}).get("url") or "")).hostname or ""
@@ -119,7 +119,7 @@ class Route:
     addresses: tuple[str, ...]
 
 
-def routes(services: Iterable[Service], slices: Iterable[Slice]) -> tuple[Route, ...]:
+def routes(services: Iterable[RoutedService], slices: Iterable[Slice]) -> tuple[Route, ...]:
     """The routes by host. If KServe gave several services the same host, the oldest gets it."""
     addresses: dict[tuple[str, str], set[str]] = {}
     for one in slices:
@@ -301,7 +301,7 @@ def error(status: int, message: str, kind: str) -> bytes:
 def follow(settings: Settings) -> None:
     """Answer for ever by the state of the cluster, on a socket in the current folder."""
     changed = threading.Event()
-    services = Kind(settings, "/apis/serving.kserve.io/v1beta1/inferenceservices", Service.of, changed)
+    services = Kind(settings, "/apis/serving.kserve.io/v1beta1/inferenceservices", RoutedService.of, changed)
     slices = Kind(
         settings, "/apis/discovery.k8s.io/v1/endpointslices", lambda found: Slice.of(found, settings.node), changed
     )

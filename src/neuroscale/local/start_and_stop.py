@@ -42,7 +42,7 @@ _LINES = 5
 
 
 @dataclass(frozen=True)
-class Row:
+class ProcessStatus:
     """One process. `memory_mib` is the resident memory of it and its children; `log` its last lines if it is not
     healthy."""
 
@@ -64,7 +64,7 @@ class Status:
     url: str
     healthy: bool
     notes: tuple[str, ...]
-    processes: tuple[Row, ...]
+    processes: tuple[ProcessStatus, ...]
 
 
 def look(state: State) -> Status:
@@ -85,7 +85,7 @@ def look(state: State) -> Status:
                 health, detail = "ill", "it runs without its supervisor"
             log = () if health == "healthy" else tuple(last_lines(state.log(process.name)))
             rows.append(
-                Row(
+                ProcessStatus(
                     process.name,
                     None if gone else record.pid,
                     process.port,
@@ -115,11 +115,11 @@ def last_lines(log: Path, count: int = _LINES) -> list[str]:
     return [line for line in text.splitlines() if line.strip()][-count:]
 
 
-def _supervisor(state: State, report: Report | None, memory: dict[str, float]) -> Row:
+def _supervisor(state: State, report: Report | None, memory: dict[str, float]) -> ProcessStatus:
     if report is None:
         log = tuple(last_lines(state.log(NAME)))
-        return Row(NAME, None, None, None, 0, "stopped", "it does not run", log)
-    return Row(NAME, report.pid, None, memory.get(NAME), 0, "healthy")
+        return ProcessStatus(NAME, None, None, None, 0, "stopped", "it does not run", log)
+    return ProcessStatus(NAME, report.pid, None, memory.get(NAME), 0, "healthy")
 
 
 def _memory(state: State) -> dict[str, float]:

@@ -20,7 +20,7 @@ from neuroscale.forge.http import Limits
 from neuroscale.forge.interface import Account, ForgeError, ForgeUnavailableError, Token
 from neuroscale.forge.request_flow import Change, Desk, Main, Outcome, Refused, Say
 from neuroscale.forge.service_pull_request import Publisher
-from neuroscale.portal.kept import Kept
+from neuroscale.portal.kept_answers import KeptAnswers
 from neuroscale.portal.people import Person
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
 from neuroscale.repo.git import Git
@@ -74,7 +74,7 @@ class PendingChanges:
         self._inputs = inputs
         self._main: Main | None = None
         self._looked = 0.0
-        self._readers: Kept[bool] = Kept(errors=False)
+        self._readers: KeptAnswers[bool] = KeptAnswers(errors=False)
         self._lock = threading.Lock()
         self._jobs: dict[str, Job] = {}
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="change")
@@ -145,10 +145,10 @@ class PendingChanges:
             self._looked = time.monotonic()
             return self._main
 
-    def bring(self, person: Person, change: Callable[[Desk], Change], say: Say = _QUIET) -> Outcome | Refused:
+    def propose(self, person: Person, change: Callable[[Desk], Change], say: Say = _QUIET) -> Outcome | Refused:
         """Open the pull request of a change, or bring the open one up to date, after the gate's judgement."""
         with self.desk(person, say) as desk:
-            return desk.bring(change(desk))
+            return desk.propose(change(desk))
 
     def start(self, person: Person, job: Job, change: Callable[[Desk], Change]) -> Future[Outcome | Refused]:
         """Begin a change, which goes on while the person looks at a page or waits for its end. Raises BusyError."""
@@ -166,7 +166,7 @@ class PendingChanges:
     def _run(self, person: Person, job: Job, change: Callable[[Desk], Change]) -> Outcome | Refused:
         try:
             job.steps.append("Looking at the forge's main branch")
-            job.outcome = self.bring(person, change, job.steps.append)
+            job.outcome = self.propose(person, change, job.steps.append)
         except Exception as error:
             if not isinstance(error, NeuroscaleError):  # a defect: its page says no more than that
                 _log.error("a change failed", exc_info=error)

@@ -169,7 +169,7 @@ def run_change(
                 return print_outcome(looked, as_json=as_json)
             show(*looked)
             return _dry_run(*looked, as_json=as_json)
-        outcome = desk.bring(wanted, show)
+        outcome = desk.propose(wanted, show)
     if isinstance(outcome, Refused):
         return print_outcome(outcome, as_json=as_json)
     if instead and outcome.verdict:

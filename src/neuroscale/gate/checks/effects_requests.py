@@ -33,7 +33,7 @@ _KIND = re.compile(rb"^(?:model|availability|  - field|    value): .*$", re.MULT
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestToRender:
     """A request to render. `label` names it to readers, `file` is where it lies.
 
     `locked`: the plan to render, None for a new plan. `own`: it is a service of the repository.
@@ -54,8 +54,8 @@ class Asked:
 class Requests:
     """The requests to render. `findings`: examples that cannot be used; `said`: what is not rendered, in words."""
 
-    own: tuple[Asked, ...]
-    examples: tuple[Asked, ...]
+    own: tuple[RequestToRender, ...]
+    examples: tuple[RequestToRender, ...]
     findings: tuple[Finding, ...]
     said: tuple[str, ...]
 
@@ -76,7 +76,7 @@ class _Choice:
         self.findings: list[Finding] = []
         self.said: list[str] = []
 
-    def own(self, services: Sequence[ServiceFolder]) -> Iterator[Asked]:
+    def own(self, services: Sequence[ServiceFolder]) -> Iterator[RequestToRender]:
         """One service of each kind, and others while there is room."""
         kinds: dict[tuple[str, tuple[bytes, ...]], list[ServiceFolder]] = {}
         for service in services:
@@ -92,7 +92,7 @@ class _Choice:
         for service in sorted(chosen, key=lambda one: one.path.folder):
             yield from self._recorded(service)
 
-    def _recorded(self, service: ServiceFolder) -> Iterator[Asked]:
+    def _recorded(self, service: ServiceFolder) -> Iterator[RequestToRender]:
         folder = service.path.folder
         label, file = folder.partition("/")[2], f"{folder}/{REQUEST_FILE}"
         try:
@@ -106,11 +106,11 @@ class _Choice:
             or (request.environment, request.service) != (service.path.environment, service.path.service)
         ):
             return  # the files check and the drift check report it
-        yield Asked(label, file, request, locked, own=True)
+        yield RequestToRender(label, file, request, locked, own=True)
         if self.change.touches(CATALOG, SETTINGS):
-            yield Asked(label, file, request, own=True)
+            yield RequestToRender(label, file, request, own=True)
 
-    def examples(self) -> Iterator[Asked]:
+    def examples(self) -> Iterator[RequestToRender]:
         """The examples of both sides: an example that a change removes or weakens still shows what the change does."""
         there: dict[tuple[str, str], GitSnapshot] = {}
         for snapshot in (self.change.before, self.change.after):
@@ -129,7 +129,7 @@ class _Choice:
                     self.findings += problem_findings(GATE, "example", error)
                 continue
             if request is not None:
-                yield Asked(path, path, request)
+                yield RequestToRender(path, path, request)
             elif snapshot.tree == self.change.tree:
                 fix = "Replace it with the file itself."
                 self.findings.append(file_finding(GATE, "example", path, "is not a plain file", fix))

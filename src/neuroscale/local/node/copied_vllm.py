@@ -22,16 +22,16 @@ _RUNS = '"$1" -I -c "import json"'
 _READS = 'for file in "$1"/*/*; do test -r "$file" || exit 1; done'
 
 
-def find() -> ModelServer | str:
+def installed_vllm() -> ModelServer | str:
     """vLLM as set-up installed it, or a sentence that says why it is missing."""
     try:
-        found = ModelServer.find()
+        installed = ModelServer.find()
     except PinError as error:
         return f"{error} Install the package with `make setup` in a complete clone."
-    return found.problem() or found
+    return installed.problem() or installed
 
 
-def version() -> str:
+def pinned_version() -> str:
     """The pinned version of vLLM, installed or not; `unknown` without a pin."""
     try:
         return ModelServer.find().version
@@ -39,25 +39,25 @@ def version() -> str:
         return "unknown"
 
 
-def bring(found: ModelServer, folder: Path, user: User | None) -> LocalVllm:
+def usable_by_user(installed: ModelServer, folder: Path, user: User | None) -> LocalVllm:
     """vLLM for that user: in its place, or a copy in `folder`, made once for each version.
 
     Raises LocalError if the user still cannot run it.
     """
-    if _runs(user, found.python) and tried(user, ["/bin/sh", "-c", _READS, "sh", str(found.models)]):
-        return LocalVllm(found.python, found.version, found.models, cache=found.cache)
-    target = folder / f"{found.environment.name}-{found.models.name}"
+    if _runs(user, installed.python) and tried(user, ["/bin/sh", "-c", _READS, "sh", str(installed.models)]):
+        return LocalVllm(installed.python, installed.version, installed.models, cache=installed.cache)
+    target = folder / f"{installed.environment.name}-{installed.models.name}"
     server = LocalVllm(
         python=target / _ENVIRONMENT / "bin" / "python",
-        version=found.version,
+        version=installed.version,
         models=target / _MODELS,
         libraries=target / _PYTHON / "lib",
-        cache=target / _ENVIRONMENT / found.cache.relative_to(found.environment),
+        cache=target / _ENVIRONMENT / installed.cache.relative_to(installed.environment),
     )
     try:
         if not target.is_dir():
             half = Path(tempfile.mkdtemp(dir=folder, prefix=".new-"))
-            _copy(found, half, target, user)
+            _copy(installed, half, target, user)
             half.chmod(0o755)
             half.replace(target)
         for other in folder.iterdir():
@@ -67,7 +67,7 @@ def bring(found: ModelServer, folder: Path, user: User | None) -> LocalVllm:
         raise LocalError(f"vLLM cannot be copied to {folder}: {error}.") from error
     if not _runs(user, server.python, server.libraries):
         who = f"the user {user.uid}" if user else "this user"
-        raise LocalError(f"{who} cannot run {server.python}, a copy of {found.python}.")
+        raise LocalError(f"{who} cannot run {server.python}, a copy of {installed.python}.")
     return server
 
 
@@ -76,11 +76,11 @@ def _runs(user: User | None, python: Path, libraries: Path | None = None) -> boo
     return tried(user, ["/bin/sh", "-c", _RUNS, "sh", str(python)], environment)
 
 
-def _copy(found: ModelServer, half: Path, target: Path, user: User | None) -> None:
+def _copy(installed: ModelServer, half: Path, target: Path, user: User | None) -> None:
     """Copy the environment, its models, and its base Python if the user cannot run that either."""
-    _tree(found.environment, half / _ENVIRONMENT)
-    _tree(found.models, half / _MODELS)
-    program = found.python.resolve()
+    _tree(installed.environment, half / _ENVIRONMENT)
+    _tree(installed.models, half / _MODELS)
+    program = installed.python.resolve()
     if not _runs(user, program):
         home = program.parent.parent
         _tree(home / "bin", half / _PYTHON / "bin", only=(program.name,))

@@ -21,7 +21,7 @@ from neuroscale.local.kwok import NAME as KWOK
 from neuroscale.local.node import read_only_root
 from neuroscale.local.node.agent import Agent, Health
 from neuroscale.local.node.container import Keeper
-from neuroscale.local.node.copied_vllm import bring, find, version
+from neuroscale.local.node.copied_vllm import installed_vllm, pinned_version, usable_by_user
 from neuroscale.local.node.events import Events
 from neuroscale.local.node.launch import LocalVllm
 from neuroscale.local.node.probes import Prober
@@ -61,7 +61,7 @@ class Node:
         """The process for the supervisor. Like a kubelet, it runs as the user who started the platform, and pods as
         another user."""
         port = self.state.instance.ports[NAME]
-        found = find()
+        found = installed_vllm()
         return Process(
             name=NAME,
             argv=(sys.executable, "-P", "-m", "neuroscale.local.node", str(self.state.folder)),
@@ -82,7 +82,7 @@ class Node:
 
     def notes(self) -> tuple[str, ...]:
         """The faults of this machine that affect models, in sentences."""
-        found = find()
+        found = installed_vllm()
         notes = [f"No model can be served here, and pods of services wait. {found}"] if isinstance(found, str) else []
         if self.state.model_user is None:
             notes.append("Model servers run as the user who started them, so they can read its files.")
@@ -143,11 +143,11 @@ class _Finder:
             return self._found
 
     def _look(self) -> LocalVllm:
-        found = find()
+        found = installed_vllm()
         if isinstance(found, str):
-            return LocalVllm(Path(), version(), Path(), found)
+            return LocalVllm(Path(), pinned_version(), Path(), found)
         try:
-            return bring(found, self.folder, self.user)
+            return usable_by_user(found, self.folder, self.user)
         except LocalError as error:
             return LocalVllm(Path(), found.version, Path(), str(error))
 

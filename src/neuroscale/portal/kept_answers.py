@@ -31,7 +31,7 @@ class _Question(Generic[Value]):
     why: str = ""
 
 
-class Kept(Generic[Value]):
+class KeptAnswers(Generic[Value]):
     """Answers of something that may be slow, or silent. It is asked again only when an answer is some seconds old.
     Whoever asks meanwhile waits for the same answer, and for some seconds at most: a silent cluster must hold neither
     a page nor the threads that all pages share. An error is kept as well, unless not `errors`."""
