@@ -109,8 +109,8 @@ class Branches:
         name = f"refs/heads/{branch}"
         answer = self._ask("read", repository, lambda url: ("ls-remote", "--quiet", "--", url, name))
         for line in answer.splitlines():
-            commit, _, found = line.partition("\t")
-            if found == name:
+            commit, _, ref = line.partition("\t")
+            if ref == name:
                 return commit
         return None
 
@@ -145,8 +145,8 @@ class Branches:
             if "[rejected]" in reason or _OVERTAKEN.search(reason):
                 raise BranchMovedError(f"Somebody else moved the branch {branch} of {repository.slug} meanwhile.")
             remarks = [line.partition("remote:")[2].strip() for line in errors.splitlines() if "remote:" in line]
-            told = self._access.scrubbed(one_line(" ".join([reason, *remarks]), 400))
-            raise ForgeError(f"{repository.slug} does not take the branch {branch}: {told}. Repair that.")
+            reason = self._access.scrubbed(one_line(" ".join([reason, *remarks]), 400))
+            raise ForgeError(f"{repository.slug} does not take the branch {branch}: {reason}. Repair that.")
 
         def done() -> bool:
             """Whether a push without an answer arrived all the same. Raises BranchMovedError."""
@@ -173,12 +173,12 @@ class Branches:
         url, environment = self._access.url(repository), self._access.environment(repository)
         seconds = _READING if what == "read" else _MOVING
 
-        def failed(told: str) -> str:
+        def failed(reason: str) -> str:
             if done is not None and done():
                 return ""
             raise ForgeUnavailableError(
-                f"git cannot {what} {repository.slug} after {_ATTEMPTS} attempts: {told}. Check that the forge is up, "
-                f"and run the command again."
+                f"git cannot {what} {repository.slug} after {_ATTEMPTS} attempts: {reason}. "
+                "Check that the forge is up, and run the command again."
             )
 
         def ask() -> str:
@@ -191,10 +191,10 @@ class Branches:
                 return output
             if inspect is not None:
                 inspect(output, errors)
-            told = self._access.scrubbed(one_line(errors.strip() or output.strip() or "it gives no reason", 400))
+            reason = self._access.scrubbed(one_line(errors.strip() or output.strip() or "it gives no reason", 400))
             if _REFUSED.search(errors):
-                raise ForgeError(f"git cannot {what} {repository.slug}: {told}. {_advice(errors, self._access)}")
-            return failed(told)
+                raise ForgeError(f"git cannot {what} {repository.slug}: {reason}. {_advice(errors, self._access)}")
+            return failed(reason)
 
         return repeatedly(
             ask, attempts=_ATTEMPTS, again=lambda error: isinstance(error, ForgeUnavailableError), first_pause=_PAUSE

@@ -47,9 +47,9 @@ def with_files(git: Git, tree: str, folder: str | None, files: Mapping[str, str]
 
     Without a folder: the tree with these files, and all others as they are.
     """
-    there = [] if folder is None else GitSnapshot(git, tree).entries(folder)
+    replaced = [] if folder is None else GitSnapshot(git, tree).entries(folder)
     # The mode 0 removes a path.
-    records = [f"0 {entry.object_id}\t{entry.path}" for entry in there]
+    records = [f"0 {entry.object_id}\t{entry.path}" for entry in replaced]
     for path, text in files.items():
         blob = git.run("hash-object", "-w", "--stdin", "--no-filters", data=text.encode()).stdout.decode().strip()
         records.append(f"100644 {blob}\t{path}")
@@ -100,12 +100,12 @@ def make_commit(git: Git, tree: str, parents: Sequence[str], message: str, accou
         for role in ("AUTHOR", "COMMITTER")
         for part, value in (("NAME", name), ("EMAIL", email))
     }
-    given = [part for parent in parents for part in ("-p", parent)]
+    parent_options = [part for parent in parents for part in ("-p", parent)]
     done = git.run(
         "-c",
         "i18n.commitEncoding=UTF-8",
         "commit-tree",
-        *given,
+        *parent_options,
         "-F",
         "-",
         tree,
@@ -115,10 +115,10 @@ def make_commit(git: Git, tree: str, parents: Sequence[str], message: str, accou
     return done.stdout.decode().strip()
 
 
-def same_commit(git: Git, one: str, other: str) -> bool:
+def same_commit(git: Git, left: str, right: str) -> bool:
     """Whether two commits have the same files and the same parents."""
-    return git.text("show", "--no-patch", "--format=%T %P", one) == git.text(
-        "show", "--no-patch", "--format=%T %P", other
+    return git.text("show", "--no-patch", "--format=%T %P", left) == git.text(
+        "show", "--no-patch", "--format=%T %P", right
     )
 
 

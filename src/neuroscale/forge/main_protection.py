@@ -16,21 +16,21 @@ def problems(forge: Forge, branch: str) -> list[str]:
 
     Raises ForgeError if the forge does not show the protection to this token.
     """
-    found = forge.protection(branch)
-    if found is None:
+    protection = forge.protection(branch)
+    if protection is None:
         return [f"Nothing protects {branch}: everybody who may write to the repository may push to it."]
     wanted = REQUIRED_CHECK[forge.kind]
-    told = []
-    if found.direct_pushes:
-        told.append(f"{branch} takes pushes without a pull request.")
-    if wanted not in found.required_checks:
-        listed = ", ".join(found.required_checks) or "none"
-        told.append(f"{branch} does not require the check {wanted!r}. It requires: {listed}.")
-    if found.approvals < 1:
-        told.append(f"{branch} requires no approval.")
-    if found.rebases is None:
-        told.append("Whether the forge merges by rebasing is not shown to this token. Use that of an administrator.")
-    elif found.rebases:
+    gaps = []
+    if protection.direct_pushes:
+        gaps.append(f"{branch} takes pushes without a pull request.")
+    if wanted not in protection.required_checks:
+        listed = ", ".join(protection.required_checks) or "none"
+        gaps.append(f"{branch} does not require the check {wanted!r}. It requires: {listed}.")
+    if protection.approvals < 1:
+        gaps.append(f"{branch} requires no approval.")
+    if protection.rebases is None:
+        gaps.append("Whether the forge merges by rebasing is not shown to this token. Use that of an administrator.")
+    elif protection.rebases:
         why = "so that commits reach it which the gate never judged by themselves. Allow merge commits and squash alone"
-        told.append(f"{branch} takes merges by rebasing ({', '.join(found.rebases)}), {why}.")
-    return told
+        gaps.append(f"{branch} takes merges by rebasing ({', '.join(protection.rebases)}), {why}.")
+    return gaps

@@ -15,50 +15,52 @@ from neuroscale.gate.verdict import Finding, Outcome, Severity
 def faults_of_unchanged_services(run: Run) -> dict[str, list[Finding]]:
     """The errors in folders of services that the change leaves alone, by the name of the check: a change of the catalog
     judges every service anew."""
-    folders = tuple(f"{one.path.folder}/" for one in run.given.services if one.change == "checked")
+    folders = tuple(f"{service.path.folder}/" for service in run.given.services if service.change == "checked")
     faults = {
-        result.check.name: [one for one in _errors(result) if f"{one.file}/".startswith(folders)]
+        result.check.name: [finding for finding in _errors(result) if f"{finding.file}/".startswith(folders)]
         for result in run.results
     }
-    return {name: found for name, found in faults.items() if found}
+    return {name: findings for name, findings in faults.items() if findings}
 
 
 def _errors(result: GateResult) -> list[Finding]:
     """The errors of a check that can be trusted."""
     known = result.findings if result.check.outcome is Outcome.FINDINGS else ()
-    return [one for one in known if one.severity is Severity.ERROR]
+    return [finding for finding in known if finding.severity is Severity.ERROR]
 
 
 def base_of(run: Run, change: Change) -> Subject:
     """The services that the change leaves alone, as the base judges them: as a change that alters nothing."""
     before, subject = change.before, run.subject
     nothing = Change(change.git, change.base, change.base, change.base, {})
-    given = GateInput(before, tuple(one for one in run.given.services if one.change == "checked"))
-    return Subject(given, lambda: (), before, nothing, server=subject.server, strict=subject.strict)
+    unchanged = GateInput(before, tuple(service for service in run.given.services if service.change == "checked"))
+    return Subject(unchanged, lambda: (), before, nothing, server=subject.server, strict=subject.strict)
 
 
 def with_faults_of_base_as_notices(run: Run, left: Mapping[str, list[Finding]], base: Run) -> Run:
     """The run, in which an error of a service that the change leaves alone is a notice where the base's own judgement
     has it in the same words: one broken service on main does not refuse every change of the catalog. What the change
     breaks, or breaks otherwise, stays an error; so does what the bounds of a verdict cut, since the rest may differ."""
-    known = {_said(one) for result in base.results for one in _errors(result)}
+    known = {_words_of(finding) for result in base.results for finding in _errors(result)}
     for result in run.results:
-        excused = [one for one in left.get(result.check.name, ()) if says_all(one) and _said(one) in known]
+        excused = [
+            finding for finding in left.get(result.check.name, ()) if says_all(finding) and _words_of(finding) in known
+        ]
         if not excused:
             continue
-        findings = tuple(_as_notice(one) if one in excused else one for one in result.findings)
-        told = f"{plainly_counted(len(excused), 'finding')} that the base has, too"
-        changed: dict[str, object] = {"detail": "; ".join(filter(None, (result.check.detail, told)))}
-        if not any(one.severity is Severity.ERROR for one in findings):
+        findings = tuple(_as_notice(finding) if finding in excused else finding for finding in result.findings)
+        excuse = f"{plainly_counted(len(excused), 'finding')} that the base has, too"
+        changed: dict[str, object] = {"detail": "; ".join(filter(None, (result.check.detail, excuse)))}
+        if not any(finding.severity is Severity.ERROR for finding in findings):
             changed["outcome"] = Outcome.PASSED
         run = run.with_result(GateResult(result.check.model_copy(update=changed), findings))
     return run
 
 
-def _said(finding: Finding) -> tuple[str, str, int | None, str, str]:
+def _words_of(finding: Finding) -> tuple[str, str, int | None, str, str]:
     return finding.rule, finding.file, finding.line, finding.subject, finding.message
 
 
 def _as_notice(finding: Finding) -> Finding:
-    told = f"the base has this already, and the change leaves the service alone: {finding.message}"
-    return finding.model_copy(update={"severity": Severity.NOTICE, "message": told})
+    message = f"the base has this already, and the change leaves the service alone: {finding.message}"
+    return finding.model_copy(update={"severity": Severity.NOTICE, "message": message})

@@ -22,15 +22,15 @@ _NO_SERVER = (
 
 def make_verdict(run: Run, not_checked: Sequence[str]) -> Verdict:
     """The verdict on a run whose checks have ended. `not_checked`: what they did not look at, in words."""
-    given, change, results, anew = run.given, run.change, run.results, run.anew
+    gate_input, change, results, anew = run.given, run.change, run.results, run.anew
     altered = run.altered.alterations if run.altered else None
     checks = tuple(result.check for result in results)
-    services = tuple(service_report(run, service) for service in given.services)
+    services = tuple(service_report(run, service) for service in gate_input.services)
     seen = [*(finding for result in results for finding in result.findings), *moved_services(services)]
-    found = merged(seen, [*anew.manifests, *anew.servers] if anew else [])
+    joined = merged(seen, [*anew.manifests, *anew.servers] if anew else [])
     findings = tuple(
         sorted(
-            found,
+            joined,
             key=lambda finding: (
                 finding.severity is Severity.NOTICE,
                 finding.file,
@@ -45,7 +45,7 @@ def make_verdict(run: Run, not_checked: Sequence[str]) -> Verdict:
     return Verdict(
         tool_version=__version__,
         exit_status=status.value,
-        headline=_headline(status, checks, findings, given, run.unjudged, altered),
+        headline=_headline(status, checks, findings, gate_input, run.unjudged, altered),
         base=change.base if change else "",
         head=change.head if change else "",
         paths=run.subject.paths,
@@ -56,21 +56,21 @@ def make_verdict(run: Run, not_checked: Sequence[str]) -> Verdict:
         effects=anew.effects if anew else None,
         altered=altered,
         notes=tuple(_who_judged(run)),
-        not_checked=(*not_checked, *_unseen(checks, given)),
+        not_checked=(*not_checked, *_unseen(checks, gate_input)),
     )
 
 
 def merged(findings: Sequence[Finding], rendered: Sequence[Manifest]) -> list[Finding]:
     """The findings of a run; those that say the same about several rendered objects become one."""
-    places = {(one.file, one.subject): one for one in rendered if one.service is not None}
+    places = {(manifest.file, manifest.subject): manifest for manifest in rendered if manifest.service is not None}
     kept: dict[tuple[str, ...], Finding] = {}
     others: dict[tuple[str, ...], set[str]] = {}
     for number, finding in enumerate(findings):
-        one = places.get((finding.file, finding.subject))
-        if one is None:
+        manifest = places.get((finding.file, finding.subject))
+        if manifest is None:
             kept[str(number),] = finding
             continue
-        message = finding.message.replace(one.name, "\0")
+        message = finding.message.replace(manifest.name, "\0")
         key: tuple[str, ...] = (finding.gate, finding.rule, finding.severity, finding.file, message, finding.fix)
         kept.setdefault(key, finding)
         others.setdefault(key, set()).add(finding.subject)
@@ -96,19 +96,19 @@ def _who_judged(run: Run) -> Iterator[str]:
         )
 
 
-def _unseen(checks: Sequence[Check], given: GateInput) -> Iterator[str]:
+def _unseen(checks: Sequence[Check], gate_input: GateInput) -> Iterator[str]:
     if not any(check.name == "server" and check.outcome in (Outcome.PASSED, Outcome.FINDINGS) for check in checks):
         yield _NO_SERVER
-    if given.ignored:
-        names = ", ".join(given.ignored[:5]) + (" and others" if len(given.ignored) > 5 else "")
-        yield f"{plainly_counted(len(given.ignored), 'file')} without a manifest's ending: {names}."
+    if gate_input.ignored:
+        names = ", ".join(gate_input.ignored[:5]) + (" and others" if len(gate_input.ignored) > 5 else "")
+        yield f"{plainly_counted(len(gate_input.ignored), 'file')} without a manifest's ending: {names}."
 
 
 def _headline(
     status: ExitStatus,
     checks: tuple[Check, ...],
     findings: tuple[Finding, ...],
-    given: GateInput,
+    gate_input: GateInput,
     unjudged: Sequence[Manifest],
     altered: Alterations | None,
 ) -> str:
@@ -120,15 +120,16 @@ def _headline(
         files = len({finding.file for finding in errors})
         return f"Refused: {plainly_counted(len(errors), 'finding')} in {plainly_counted(files, 'file')}"
     beside = in_words(altered.files) if altered else ""
-    if not given.services and not given.plain and not given.strays:
+    if not gate_input.services and not gate_input.plain and not gate_input.strays:
         if beside:
             return f"Passed: no service differs, and a person must look at {beside}"
         return "Nothing to check: no manifest differs"
-    if given.services:
-        number, word, left = len(given.services), "service", len({one.service for one in unjudged if one.service})
+    if gate_input.services:
+        number, word = len(gate_input.services), "service"
+        left = len({manifest.service for manifest in unjudged if manifest.service})
     else:
-        number, word, left = len(given.plain), "file", len({one.file for one in unjudged})
-    rest = [f"{plainly_counted(len(given.inputs), 'file')} to be rendered first"] if given.inputs else []
+        number, word, left = len(gate_input.plain), "file", len({manifest.file for manifest in unjudged})
+    rest = [f"{plainly_counted(len(gate_input.inputs), 'file')} to be rendered first"] if gate_input.inputs else []
     if left == number and not beside:
         return ", and ".join([f"Nothing to check: {plainly_counted(left, word)} of kinds that nothing judges", *rest])
     parts = [f"Passed: {plainly_counted(number - left, word)} checked"]

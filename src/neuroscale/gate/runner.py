@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import date
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -24,9 +25,10 @@ def gate_paths(paths: list[Path], root: Path, today: date, *, server: bool = Fal
 
     `strict`: an object of a kind that nothing judges is a finding; otherwise the verdict only names it.
     """
-    given = read_paths(paths, root)
+    gate_input = read_paths(paths, root)
     names = tuple(map(str, paths))
-    subject = Subject(given, lambda: texts_of_files(given), given.snapshot, paths=names, server=server, strict=strict)
+    texts = partial(texts_of_files, gate_input)
+    subject = Subject(gate_input, texts, gate_input.snapshot, paths=names, server=server, strict=strict)
     return _judge(subject, today)
 
 

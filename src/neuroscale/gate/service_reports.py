@@ -33,9 +33,9 @@ def service_report(run: Run, service: ServiceFolder) -> ServiceReport:
         with suppress(InputError):
             plan_before = read_plan(change.before, folder)
         with suppress(InputError):
-            old, new = (read_file(one, f"{folder}/{REQUEST_FILE}", load_request) for one in (change.before, after))
+            old, new = (read_file(side, f"{folder}/{REQUEST_FILE}", load_request) for side in (change.before, after))
             answers = changed_answers(old, new) if old and new else ()
-        same = same_pods(*(one.read(f"{folder}/{SERVICE_FILE}") for one in (change.before, after)))
+        same = same_pods(*(side.read(f"{folder}/{SERVICE_FILE}") for side in (change.before, after)))
         # KServe merges the pods of a service with its runtime.
         same = False if same and change.touches(RUNTIMES) else same
     return ServiceReport(

@@ -33,9 +33,9 @@ def apply_all(cluster: Cluster, objects: Iterable[Object], *, served_within: flo
         stages[0 if kind in _FIRST else 2 if kind in _LAST else 1].append(wanted)
     for index, stage in stages.items():
         with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-            list(pool.map(lambda one: _apply(cluster, one), stage))
+            list(pool.map(lambda wanted: _apply(cluster, wanted), stage))
         if index == 0:
-            await_served(cluster, [one for one in stage if one["kind"] == _CRD], served_within)
+            await_served(cluster, [wanted for wanted in stage if wanted["kind"] == _CRD], served_within)
 
 
 def _apply(cluster: Cluster, wanted: Object) -> None:
@@ -50,17 +50,17 @@ def _replace_if_changed(cluster: Cluster, wanted: Object) -> None:
     new = marked(wanted)
     digest = new["metadata"]["annotations"][_DIGEST]
     identity = Identity.of(wanted)
-    there = cluster.get(identity.group_version, identity.kind, identity.name)
-    if there is None:
+    stored = cluster.get(identity.group_version, identity.kind, identity.name)
+    if stored is None:
         try:
             cluster.create(new)
             return
         except RefusedError as error:
             if error.reason != "AlreadyExists":
                 raise
-        there = cluster.get(identity.group_version, identity.kind, identity.name) or {"metadata": {}}
-    if there["metadata"].get("annotations", {}).get(_DIGEST) != digest:
-        new["metadata"]["resourceVersion"] = there["metadata"].get("resourceVersion", "")
+        stored = cluster.get(identity.group_version, identity.kind, identity.name) or {"metadata": {}}
+    if stored["metadata"].get("annotations", {}).get(_DIGEST) != digest:
+        new["metadata"]["resourceVersion"] = stored["metadata"].get("resourceVersion", "")
         cluster.request("PUT", cluster.path(identity.group_version, identity.kind, name=identity.name), None, new)
 
 
@@ -81,11 +81,11 @@ def await_served(cluster: Cluster, definitions: Sequence[Object], seconds: float
         if version.get("served")
     ]
     for _ in attempts(seconds, _PAUSE):
-        missing = [one for one in missing if not _is_served(cluster, *one)]
+        missing = [kind_name for kind_name in missing if not _is_served(cluster, *kind_name)]
         if not missing:
             return
-    told = ", ".join(f"{kind} in {group_version}" for group_version, kind in missing)
-    raise KubernetesError(f"{cluster.name} does not serve {told} {seconds:g} s after it was defined.")
+    kinds = ", ".join(f"{kind} in {group_version}" for group_version, kind in missing)
+    raise KubernetesError(f"{cluster.name} does not serve {kinds} {seconds:g} s after it was defined.")
 
 
 def _is_served(cluster: Cluster, group_version: str, kind: str) -> bool:

@@ -35,10 +35,10 @@ def store_definitions(plane: ControlPlane, definitions: Sequence[Object]) -> Non
         base_url=plane.etcd_url, verify=plane.etcd_context(), timeout=_ANSWERS_WITHIN, trust_env=False
     ) as client:
         all_keys = {"key": _encoded(_PREFIX), "range_end": _encoded(_PREFIX[:-1] + chr(ord("/") + 1))}
-        there = {one["key"] for one in _ask(client, "range", {**all_keys, "keys_only": True}).get("kvs", [])}
+        stored = {pair["key"] for pair in _ask(client, "range", {**all_keys, "keys_only": True}).get("kvs", [])}
         for definition in definitions:
             key = _encoded(_PREFIX + definition["metadata"]["name"])
-            if key not in there:
+            if key not in stored:
                 _ask(client, "put", {"key": key, "value": _encoded(json.dumps(_established(definition)))})
 
 
@@ -47,11 +47,11 @@ def _ask(client: httpx.Client, method: str, question: Mapping[str, Any]) -> dict
         try:
             answer = client.post(f"/v3/kv/{method}", json=question)
         except httpx.HTTPError as error:
-            told = f"etcd did not answer while definitions were stored ({type(error).__name__})."
-            raise KubernetesError(told) from error
+            reason = f"etcd did not answer while definitions were stored ({type(error).__name__})."
+            raise KubernetesError(reason) from error
         if answer.status_code != 200:
-            told = answer.text.strip()[-200:]
-            raise KubernetesError(f"etcd answered {answer.status_code} while definitions were stored: {told}")
+            reason = answer.text.strip()[-200:]
+            raise KubernetesError(f"etcd answered {answer.status_code} while definitions were stored: {reason}")
         value: dict[str, Any] = answer.json()
         return value
 

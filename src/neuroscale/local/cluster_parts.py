@@ -20,9 +20,9 @@ def namespace(name: str) -> Object:
 def definitions(groups: Collection[str], kinds: Collection[str] = ()) -> list[Object]:
     """The custom resource definitions of some groups (and kinds). Raises UntrustedError if set-up lacks them."""
     return [
-        found
-        for found in schemas.find().crds()
-        if found["spec"]["group"] in groups and (not kinds or found["spec"]["names"]["kind"] in kinds)
+        definition
+        for definition in schemas.find().crds()
+        if definition["spec"]["group"] in groups and (not kinds or definition["spec"]["names"]["kind"] in kinds)
     ]
 
 

@@ -101,9 +101,9 @@ class PendingChanges:
         if may is None:
             raise ForgeError(f"It is not known whether you may read the repository. {why}")
         if not may:
-            told = f"The forge does not let your token read {self.address}"
+            message = f"The forge does not let your token read {self.address}"
             fix = "Ask its owners for that right, or use another token."
-            raise NoReaderError([Problem("the forge", "", told, fix)])
+            raise NoReaderError([Problem("the forge", "", message, fix)])
 
     def may_read(self, token: Token) -> bool:
         """Whether the forge lets a token read the repository. Raises ForgeError."""
@@ -153,11 +153,11 @@ class PendingChanges:
     def start(self, person: Person, job: Job, change: Callable[[Desk], Change]) -> Future[Outcome | Refused]:
         """Begin a change, which goes on while the person looks at a page or waits for its end. Raises BusyError."""
         with self._lock:
-            waiting = [one for one in self._jobs.values() if not one.is_over]
-            own = [one for one in waiting if one.owner == job.owner]
+            waiting = [other for other in self._jobs.values() if not other.is_over]
+            own = [other for other in waiting if other.owner == job.owner]
             if len(waiting) >= _MOST_WAITING or len(own) >= _MOST_OF_ONE:
                 raise BusyError("Too many changes are on their way already. Try again when one of them is done.")
-            over = [key for key, one in self._jobs.items() if one.is_over]
+            over = [key for key, other in self._jobs.items() if other.is_over]
             for key in over[: max(0, len(self._jobs) - _MOST_KEPT)]:
                 del self._jobs[key]
             self._jobs[job.key] = job
@@ -176,8 +176,8 @@ class PendingChanges:
 
     def job(self, key: str, person: Person) -> Job | None:
         """A change that the person began; None if there is none of this key."""
-        found = self._jobs.get(key)
-        return found if found is not None and found.owner == person.name else None
+        known = self._jobs.get(key)
+        return known if known is not None and known.owner == person.name else None
 
 
 def new_key() -> str:

@@ -29,17 +29,19 @@ def evaluate_by_server(
 
     Raises UntrustedError when the server does not start, does not answer for each object, or takes a known-bad one.
     """
-    fixed = tripwires({(one.api_version, one.kind) for one in manifests})
-    wanted = kinds_of([*(one.value for one in manifests), *(one.value for one in fixed), *GOOD])
+    fixed = tripwires({(manifest.api_version, manifest.kind) for manifest in manifests})
+    wanted = kinds_of([*(manifest.value for manifest in manifests), *(manifest.value for manifest in fixed), *GOOD])
     definitions = needed_definitions(schemas.crds(), wanted)
     try:
         cluster = server.start(definitions)
         kinds = KnownKinds(cluster, definitions, wanted)
-        unknown = {index: why for index, one in enumerate(manifests) if isinstance(why := kinds.of(one.value), str)}
-        known = [one for index, one in enumerate(manifests) if index not in unknown]
-        bad = [*fixed, *(root_tripwire(*name) for name in sorted({(one.api_version, one.kind) for one in known}))]
+        answered = [kinds.of(manifest.value) for manifest in manifests]
+        unknown = {index: why for index, why in enumerate(answered) if isinstance(why, str)}
+        known = [manifest for index, manifest in enumerate(manifests) if index not in unknown]
+        names = kinds_of(manifest.value for manifest in known)
+        bad = [*fixed, *(root_tripwire(*name) for name in names)]
         asking = Questions(cluster, kinds)
-        asked = asking.all([*(one.value for one in known), *(one.value for one in bad), *GOOD])
+        asked = asking.all([*(manifest.value for manifest in known), *(manifest.value for manifest in bad), *GOOD])
     except (KubernetesError, UntrustedError) as error:
         raise UntrustedError(f"{error}{server.logs()}") from error
     answers, of_tripwires, of_good = asked[: len(known)], asked[len(known) : -len(GOOD)], asked[-len(GOOD) :]

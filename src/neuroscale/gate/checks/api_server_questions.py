@@ -31,7 +31,7 @@ def kinds_of(values: Iterable[Object]) -> list[KindName]:
 
 def needed_definitions(crds: Sequence[Object], wanted: Sequence[KindName]) -> list[Object]:
     """The definitions of the wanted kinds: a large one keeps the server busy, so it gets no others."""
-    return [found for crd in crds if (found := _reduced(crd, wanted)) is not None]
+    return [reduced for crd in crds if (reduced := _reduced(crd, wanted)) is not None]
 
 
 class KnownKinds:
@@ -50,10 +50,10 @@ class KnownKinds:
 
     def _find(self, api_version: str, kind: str, *, custom: bool) -> Kind | str:
         for _ in attempts(_KNOWS_WITHIN, pause=0.05):
-            found = self._look(api_version, kind)
+            known = self._look(api_version, kind)
             # A kind is ready once the server no longer answers 'not found'; if that never happens, the run ends.
-            if not custom or (isinstance(found, Kind) and self._answers(found)):
-                return found
+            if not custom or (isinstance(known, Kind) and self._answers(known)):
+                return known
         raise UntrustedError(f"the API server did not take {api_version} {kind} within {_KNOWS_WITHIN:g} s.")
 
     def _look(self, api_version: str, kind: str) -> Kind | str:
@@ -61,14 +61,14 @@ class KnownKinds:
         if not _API_VERSION.fullmatch(api_version):
             return unknown
         try:
-            found = self._cluster.kind(api_version, kind)
+            known = self._cluster.kind(api_version, kind)
         except RefusedError as error:
             if error.code == 404:
                 return unknown
             raise
-        if not found.verbs >= _DEPLOYED_BY:
+        if not known.verbs >= _DEPLOYED_BY:
             return f"{api_version} {kind} is a request to an API server, not an object that can be deployed"
-        return found
+        return known
 
     def _answers(self, kind: Kind) -> bool:
         try:
@@ -167,8 +167,8 @@ def _create(cluster: Cluster, kind: Kind, value: Object) -> None:
 def _check_echo(kind: Kind, value: Object, answer: Mapping[str, Any]) -> None:
     """Raises UntrustedError if a success is about another object."""
     metadata = answer.get("metadata") or {}
-    told = (answer.get("apiVersion"), answer.get("kind"), metadata.get("name"), bool(metadata.get("uid")))
-    if told != (kind.group_version, kind.kind, value["metadata"]["name"], True):
+    answered = (answer.get("apiVersion"), answer.get("kind"), metadata.get("name"), bool(metadata.get("uid")))
+    if answered != (kind.group_version, kind.kind, value["metadata"]["name"], True):
         raise UntrustedError(
-            f"the API server was asked about {kind.kind} {value['metadata']['name']}, but answered about {told}."
+            f"the API server was asked about {kind.kind} {value['metadata']['name']}, but answered about {answered}."
         )

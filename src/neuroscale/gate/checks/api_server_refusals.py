@@ -45,12 +45,12 @@ def refused(manifest: Manifest, answer: RefusedError, version: str) -> list[Find
 
 def _fields_in(message: str, value: Object) -> list[tuple[str, str]]:
     """The fields that a message without causes is about."""
-    if found := _STRICT.findall(message):
-        return [(field, f"{what} field") for what, field in found]
+    if named := _STRICT.findall(message):
+        return [(field, f"{what} field") for what, field in named]
     if go := _GO_FIELD.search(message):
         return [(go[2], f"{go[1]}, {go[3]} is wanted")]
     if _QUANTITY_ERROR in message and (paths := list(_bad_quantities(value))):
-        return [(dotted(path), f"{given!r} is not a quantity such as 500m or 1Gi") for path, given in paths]
+        return [(dotted(path), f"{text!r} is not a quantity such as 500m or 1Gi") for path, text in paths]
     return [("", message)]
 
 

@@ -77,8 +77,10 @@ def check_tripwires(asked: Sequence[Tripwire], answers: Sequence[RefusedError | 
     for tripwire, answer in zip(asked, answers, strict=True):
         if answer is None or tripwire.words not in answer.message:
             name = f"{tripwire.value['apiVersion']} {tripwire.value['kind']} {tripwire.value['metadata']['name']}"
-            told = "took it" if answer is None else f"said: {answer.message}"
-            raise UntrustedError(f"the API server did not refuse the tripwire {name}: '{tripwire.words}'; it {told}")
+            reaction = "took it" if answer is None else f"said: {answer.message}"
+            raise UntrustedError(
+                f"the API server did not refuse the tripwire {name}: '{tripwire.words}'; it {reaction}"
+            )
 
 
 def check_good(answers: Sequence[RefusedError | None]) -> None:

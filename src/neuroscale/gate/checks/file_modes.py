@@ -27,12 +27,12 @@ def file_modes(gate: str, manifest: Manifest) -> Iterator[Finding]:
         if not is_mode(path) or type(value) is not int:
             continue  # the schema refuses it
         if not 0 <= value <= LARGEST_MODE:
-            told = f"{dotted(path)}: {value} is not a mode: Kubernetes takes numbers from 0 to 511 (0777 in octal)"
-            yield manifest_finding(gate, RULE, manifest, path, told, mode_fix(value))
+            message = f"{dotted(path)}: {value} is not a mode: Kubernetes takes numbers from 0 to 511 (0777 in octal)"
+            yield manifest_finding(gate, RULE, manifest, path, message, mode_fix(value))
         elif value in _LIKE_OCTAL:
-            told = f"{dotted(path)}: {value} is the mode {value:04o}, and looks like the mode 0{value}"
+            message = f"{dotted(path)}: {value} is the mode {value:04o}, and looks like the mode 0{value}"
             fix = f"If 0{value} is meant, write {octal_mode(str(value))}."
-            yield manifest_finding(gate, RULE, manifest, path, told, fix, severity=Severity.NOTICE)
+            yield manifest_finding(gate, RULE, manifest, path, message, fix, severity=Severity.NOTICE)
 
 
 def mode_fix(value: object) -> str:

@@ -41,8 +41,8 @@ class RecordedPods(Frozen):
     @field_validator("objects")
     @classmethod
     def _named(cls, value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-        for one in value:
-            metadata = one.get("metadata")
+        for declared in value:
+            metadata = declared.get("metadata")
             if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
                 raise ValueError("each object needs metadata with a name")
         return value
@@ -82,18 +82,18 @@ def platform_pods(snapshot: Snapshot, settings: Settings, cluster: str) -> Platf
 
     A chart whose version or values differ from the recorded ones is unknown: its record may be wrong by now.
     """
-    record = {one.chart: one for one in load_record(snapshot).charts}
+    record = {entry.chart: entry for entry in load_record(snapshot).charts}
     charts = load_charts(snapshot)
     objects: list[dict[str, Any]] = []
     unknown: list[UnknownProgram] = []
-    for chart in (one for one in charts if cluster in one.clusters):
-        found, digest = record.get(chart.name), values_digest(chart, snapshot, settings)
-        if found is not None and (found.version, found.values) == (chart.version, digest):
-            objects += found.objects
+    for chart in (entry for entry in charts if cluster in entry.clusters):
+        known, digest = record.get(chart.name), values_digest(chart, snapshot, settings)
+        if known is not None and (known.version, known.values) == (chart.version, digest):
+            objects += known.objects
             continue
         reason = (
             f"{WORKLOADS_FILE} does not say what its pods request"
-            if found is None
+            if known is None
             else f"its version or values changed after {WORKLOADS_FILE} was written; run {SCRIPT}"
         )
         unknown.append(UnknownProgram(chart.name, reason, f"{chart.version} {digest}"))
@@ -110,4 +110,4 @@ def values_digest(chart: Chart, snapshot: Snapshot, settings: Settings) -> str:
 
 def _beside(record: Collection[RecordedPods], charts: Collection[Chart], cluster: str) -> list[RecordedPods]:
     names = {chart.name for chart in charts}
-    return [one for one in record if one.chart not in names and cluster in one.clusters]
+    return [entry for entry in record if entry.chart not in names and cluster in entry.clusters]

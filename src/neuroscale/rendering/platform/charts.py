@@ -77,7 +77,8 @@ def render(snapshot: Snapshot, charts: tuple[Chart, ...], settings: Settings) ->
         own = [chart for chart in charts if cluster in chart.clusters]
         for chart in own:
             values = chart_values(chart, snapshot, settings)
-            first = min((one for one in own if one.namespace == chart.namespace), key=lambda one: (one.wave, one.name))
+            beside = [other for other in own if other.namespace == chart.namespace]
+            first = min(beside, key=lambda other: (other.wave, other.name))
             files[f"{FOLDER}/{cluster}/{chart.name}.yaml"] = filled(
                 "chart.yaml",
                 beside=Verbatim("".join(f", {path}" for path in chart.values_files)),

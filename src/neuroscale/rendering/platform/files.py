@@ -79,10 +79,10 @@ def write(root: Path, snapshot: Snapshot, files: dict[str, str]) -> list[str]:
 
     Each file is replaced as a whole. Raises InputError, before it writes anything, if a path is not a plain file's.
     """
-    there = {entry.path: entry.kind for entry in snapshot.entries(*SOURCES) if is_rendered(entry.path)}
+    present = {entry.path: entry.kind for entry in snapshot.entries(*SOURCES) if is_rendered(entry.path)}
     problems = [
         Problem(path, "", f"is a {kind}, not a plain file", "Remove it and render again.")
-        for path, kind in there.items()
+        for path, kind in present.items()
         if kind != "file"
     ]
     for path in files:
@@ -91,7 +91,7 @@ def write(root: Path, snapshot: Snapshot, files: dict[str, str]) -> list[str]:
     if problems:
         raise InputError(problems)
     changed = [path for path, text in files.items() if snapshot.read(path) != text.encode()]
-    gone = sorted(set(there) - set(files))
+    gone = sorted(set(present) - set(files))
     try:
         for path in changed:
             (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -108,11 +108,11 @@ def write(root: Path, snapshot: Snapshot, files: dict[str, str]) -> list[str]:
 
 def _first_difference(data: bytes, text: str) -> int | None:
     try:
-        found = decode(data, "").splitlines()
+        committed = decode(data, "").splitlines()
     except InputError:
         return None
     wanted = text.splitlines()
     return next(
-        (number for number, (left, right) in enumerate(zip(found, wanted, strict=False), 1) if left != right),
-        max(1, min(len(found), len(wanted))),
+        (number for number, (left, right) in enumerate(zip(committed, wanted, strict=False), 1) if left != right),
+        max(1, min(len(committed), len(wanted))),
     )
