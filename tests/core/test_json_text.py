@@ -6,12 +6,12 @@ from decimal import Decimal
 
 import pytest
 
-from neuroscale.core.json_text import NotAnObjectError, RepeatedKeysError, read_object
+from neuroscale.core.json_text import RepeatedKeysError, read_object
 
 
 def test_an_object_is_read_with_its_numbers_as_they_are_wanted() -> None:
     assert read_object(b'{"name": "\xc3\xa9", "costs": [1, 2.5]}') == {"name": "é", "costs": [1, 2.5]}
-    assert str(read_object('{"cost": 0.10}', Decimal)["cost"]) == "0.10"
+    assert str(read_object('{"cost": 0.10}', Decimal)) == str({"cost": Decimal("0.10")})
 
 
 @pytest.mark.parametrize(
@@ -20,12 +20,11 @@ def test_an_object_is_read_with_its_numbers_as_they_are_wanted() -> None:
 def test_what_is_no_json_is_refused(text: str | bytes) -> None:
     with pytest.raises(ValueError) as refusal:  # noqa: PT011
         read_object(text)
-    assert not isinstance(refusal.value, NotAnObjectError | RepeatedKeysError)
+    assert not isinstance(refusal.value, RepeatedKeysError)
 
 
 def test_another_value_and_repeated_keys_are_told_apart() -> None:
-    with pytest.raises(NotAnObjectError):
-        read_object('[{"a": 1, "a": 2}]')
+    assert read_object('[{"a": 1, "a": 2}]') is None
     with pytest.raises(RepeatedKeysError) as refusal:
         read_object('{"a": {"b": 1, "b": 2}, "c": 1, "c": 2, "c": 3}')
     assert refusal.value.keys == ["b", "c", "c"]

@@ -20,7 +20,7 @@ from neuroscale.catalog.model_lookup import load_model
 from neuroscale.catalog.new_entry import entry_path, measured_text
 from neuroscale.core.errors import InputError
 from neuroscale.core.files import read_bounded, sha256
-from neuroscale.core.json_text import NotAnObjectError, read_object
+from neuroscale.core.json_text import read_object
 from neuroscale.core.printable import plainly_counted
 from neuroscale.core.units import MIB
 from neuroscale.core.validation import suggest
@@ -231,9 +231,7 @@ def _check_report(path: Path, digest: str) -> None:
 def _json(path: Path) -> Mapping[str, Any]:
     text = decode(read_bounded(path, _MOST_BYTES, "Name the bench.json of a run."), str(path))
     try:
-        result = read_object(text)
-    except NotAnObjectError:
-        result = {}
+        result = read_object(text) or {}
     except ValueError as error:
         raise InputError.at(str(path), "", "is not JSON", "Name the bench.json of a run.") from error
     if result.get("schema_version") != 1 or "loads" not in result:

@@ -28,7 +28,7 @@ def local_gateway(environment: Mapping[str, str]) -> tuple[Way | None, str]:
     if not text:
         return None, ""
     try:
-        local = read_object(text)
+        local = read_object(text) or {}
         return Way(Path(local["authority"]), int(local["port"])), str(local["state"])
     except (ValueError, TypeError, KeyError):
         fix = "Write JSON with the texts state and authority, and the number port, or leave it out."

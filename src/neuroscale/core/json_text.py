@@ -11,10 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 
-class NotAnObjectError(ValueError):
-    """The text is JSON, and not an object."""
-
-
 class RepeatedKeysError(ValueError):
     """Keys stand twice in one object. `keys` lists them as they came."""
 
@@ -23,11 +19,11 @@ class RepeatedKeysError(ValueError):
         super().__init__(f"the key {keys[0]!r} stands twice")
 
 
-def read_object(text: str | bytes, number: Callable[[str], Any] | None = None) -> dict[str, Any]:
-    """The JSON object that a text holds, in UTF-8 where it is bytes. `number` makes each number of its digits.
+def read_object(text: str | bytes, number: Callable[[str], Any] | None = None) -> dict[str, Any] | None:
+    """The JSON object that a text holds, in UTF-8 where it is bytes; None for another JSON value.
 
-    Raises ValueError for anything else, for NaN and infinities and for too deep a nesting; NotAnObjectError for another
-    JSON value, and RepeatedKeysError where a key stands twice in an object.
+    `number` makes each number of its digits. Raises ValueError for text that is no JSON, for NaN, infinities and too
+    deep a nesting, and RepeatedKeysError where a key stands twice in an object.
     """
     repeated: list[str] = []
 
@@ -46,7 +42,7 @@ def read_object(text: str | bytes, number: Callable[[str], Any] | None = None) -
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     if not isinstance(value, dict):
-        raise NotAnObjectError("it is not a JSON object")
+        return None
     if repeated:
         raise RepeatedKeysError(repeated)
     return value

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from neuroscale.core.errors import NeuroscaleError
-from neuroscale.core.json_text import NotAnObjectError, read_object
+from neuroscale.core.json_text import read_object
 from neuroscale.core.printable import one_line
 from neuroscale.core.units import GIB
 from neuroscale.metering.allocation import LABELS, Kind, Metered, Place
@@ -50,9 +50,7 @@ def read_data(body: bytes, status: int, place: str, window: Window) -> tuple[Any
     """
     who = f"OpenCost at {place}"
     try:
-        envelope = read_object(body, Decimal)
-    except NotAnObjectError:
-        envelope = {}
+        envelope = read_object(body, Decimal) or {}
     except ValueError:
         if status >= 400:
             message = one_line(body[:400].decode("utf-8", "replace"), 200) or "nothing"

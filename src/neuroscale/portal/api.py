@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from neuroscale.core.errors import InputError, Problem
-from neuroscale.core.json_text import NotAnObjectError, RepeatedKeysError, read_object
+from neuroscale.core.json_text import RepeatedKeysError, read_object
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.forge.interface import Token
 from neuroscale.forge.request_flow import Outcome, Refused
@@ -194,11 +194,12 @@ def _object(body: bytes, content_type: str) -> dict[str, Any]:
     if content_type.split(";")[0].strip().lower() != "application/json":
         raise InputError.at(FORM, "", "is not sent as JSON", "Send it with `content-type: application/json`.")
     try:
-        return read_object(body)
-    except NotAnObjectError as error:
-        raise InputError.at(FORM, "", "is not a JSON object", "Send an object of the form's answers.") from error
+        members = read_object(body)
     except RepeatedKeysError as error:
         problems = [Problem(FORM, key[:60], "stands twice", "Send each field once.") for key in error.keys]
         raise InputError(problems) from error
     except ValueError as error:
         raise InputError.at(FORM, "", "is not valid JSON", "Send one JSON object in UTF-8.") from error
+    if members is None:
+        raise InputError.at(FORM, "", "is not a JSON object", "Send an object of the form's answers.")
+    return members

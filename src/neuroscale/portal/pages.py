@@ -323,6 +323,6 @@ def _unpacked(text: str) -> dict[str, Any]:
     """Answers in JSON, as this server's page sent them: plain values alone."""
     with contextlib.suppress(ValueError):
         answers = read_object(text)
-        if all(isinstance(value, str | int | float) for value in answers.values()):
+        if answers is not None and all(isinstance(value, str | int | float) for value in answers.values()):
             return answers
     raise InputError.at("the form", "fill", "does not hold answers", "Send it from this server's page.")

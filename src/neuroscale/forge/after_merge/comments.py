@@ -80,7 +80,7 @@ def _record_line(comment: Comment) -> str | None:
 
 def _read(text: str) -> Record | None:
     try:
-        found = read_object(text)
+        found = read_object(text) or {}
         services = {str(name): (str(row[0]), tuple(map(str, row[1:]))) for name, row in found["services"].items()}
         return Record(services, int(found["revert"]))
     except (ValueError, TypeError, KeyError, IndexError, AttributeError):

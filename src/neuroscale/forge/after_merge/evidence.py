@@ -10,7 +10,7 @@ from typing import Any, Literal
 from neuroscale.bench.result import RESULT, short_text
 from neuroscale.core.errors import InputError
 from neuroscale.core.files import read_bounded
-from neuroscale.core.json_text import NotAnObjectError, read_object
+from neuroscale.core.json_text import read_object
 from neuroscale.core.units import MIB
 from neuroscale.repo.layout import ServicePath
 from neuroscale.smoke.results import Report, Result, from_record
@@ -190,11 +190,9 @@ def _judged(report: Report, environment: str, name: str, status: _Status | None,
 
 def _json(path: Path) -> Mapping[str, Any]:
     try:
-        record = read_object(read_bounded(path, LARGEST_BYTES, ""))
+        record = read_object(read_bounded(path, LARGEST_BYTES, "")) or {}
     except InputError as error:
         raise _UnreadableError(f"{path.name} {error.problems[0].message}") from error
-    except NotAnObjectError:
-        record = {}
     except ValueError as error:
         raise _UnreadableError(f"{path.name} is not JSON") from error
     if record.get("schema_version") != 1:
