@@ -140,8 +140,8 @@ def _differing(services: Iterable[ChangedService], prices: Prices) -> Iterator[_
     A changed catalog may take one accelerator for another, so that both sides of a service look alike.
     """
     for service in services:
-        sides = [_compared([service], one)[0] for one in prices.sides]
-        if not any(one.before != one.after for one in sides):
+        sides = [_compared([service], side)[0] for side in prices.sides]
+        if not any(compared.before != compared.after for compared in sides):
             continue
         if prices.base is None:
             yield sides[0]
@@ -247,8 +247,8 @@ def _sum(workloads: Iterable[WorkloadCost]) -> Range:
     )
 
 
-def _minus(one: Range, other: Range) -> Range:
-    return Range(min=one.min - other.min, max=one.max - other.max)
+def _minus(minuend: Range, subtrahend: Range) -> Range:
+    return Range(min=minuend.min - subtrahend.min, max=minuend.max - subtrahend.max)
 
 
 def _items(compared: _Compared) -> list[UnpricedItem]:
@@ -258,8 +258,8 @@ def _items(compared: _Compared) -> list[UnpricedItem]:
     )
     items = []
     for subject, reason in sorted(before | after):
-        there, stays = (subject, reason) in before, (subject, reason) in after
-        side: Literal["before", "after", "both"] = "both" if there and stays else "after" if stays else "before"
+        was, stays = (subject, reason) in before, (subject, reason) in after
+        side: Literal["before", "after", "both"] = "both" if was and stays else "after" if stays else "before"
         items.append(
             UnpricedItem(
                 environment=compared.service.environment,

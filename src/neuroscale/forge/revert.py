@@ -79,10 +79,10 @@ class Reverted:
 def last_change(git: Git, tip: str, folder: str) -> FolderChange | None:
     """The newest change of a folder; a merge counts as the changes that it brought. None if the branch never had the
     folder."""
-    found = git.text("log", "--first-parent", "--max-count=1", "--format=%H %ct %P", tip, "--", folder)
-    if not found:
+    line = git.text("log", "--first-parent", "--max-count=1", "--format=%H %ct %P", tip, "--", folder)
+    if not line:
         return None
-    commit, when, *parents = found.split(" ")
+    commit, when, *parents = line.split(" ")
     return FolderChange(commit, int(when), parents[0] if parents else "")
 
 
@@ -138,9 +138,9 @@ class Reverter:
         if number:
             return self._forge.pull(number)
         main = self._forge.repository
-        found = self._forge.last_pull(main, merge.branch, self.base.branch)
-        if found is not None or self._forge.info().may_push:
-            return found
+        pull = self._forge.last_pull(main, merge.branch, self.base.branch)
+        if pull is not None or self._forge.info().may_push:
+            return pull
         return self._forge.last_pull(self._forge.fork().ref, merge.branch, self.base.branch)
 
     def refusals(self, merge: Merge, folders: Sequence[str]) -> dict[str, str]:

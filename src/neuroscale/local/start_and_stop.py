@@ -155,11 +155,11 @@ def kubeconfig(state: State, environments: Sequence[str]) -> str:
 
 def with_contexts(text: str, environments: Sequence[str]) -> str:
     """A kubeconfig whose one context is replaced by one for each environment, with the environment's name."""
-    found = json.loads(text)
-    (context,) = found["contexts"]
+    kubeconfig = json.loads(text)
+    (context,) = kubeconfig["contexts"]
     contexts = [{**context, "name": name} for name in environments]
     # Programs read the current context before they look for the named one.
-    return json.dumps({**found, "contexts": contexts, "current-context": next(iter(environments), "")}) + "\n"
+    return json.dumps({**kubeconfig, "contexts": contexts, "current-context": next(iter(environments), "")}) + "\n"
 
 
 def gateway(state: State) -> str:

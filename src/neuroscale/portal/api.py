@@ -133,7 +133,7 @@ class Api:
         """Teams and services of the forge's main branch, for a portal's catalog, without those services that cannot be
         read, or whose folder has no catalog-info.yaml."""
         main = self._page_context.pending_changes.main(self._person(request, None))
-        found: list[dict[str, Any]] = []
+        services: list[dict[str, Any]] = []
         for path in services_of(main.snapshot):
             try:
                 info = read_file(main.snapshot, f"{path.folder}/{CATALOG_INFO}", read_mapping)
@@ -142,10 +142,10 @@ class Api:
                 _log.warning("%s is left out of the catalog: %s", path.name, error)
                 continue
             if info is not None:
-                found.append({"catalog_info": info.value, "answers": answers_of(version.request)})
+                services.append({"catalog_info": info.value, "answers": answers_of(version.request)})
         teams = [{"owner": team.owner, "name": team.name} for team in main.inputs.catalog.teams.values()]
-        told = {"schema_version": SCHEMA_VERSION, "commit": main.base.commit, "teams": teams, "services": found}
-        return JSONResponse(told)
+        content = {"schema_version": SCHEMA_VERSION, "commit": main.base.commit, "teams": teams, "services": services}
+        return JSONResponse(content)
 
     def answers(self, request: Request, environment: str, service: str) -> JSONResponse:
         """The answers of a service of the forge's main branch, with which a portal fills its form in."""
@@ -167,13 +167,13 @@ class Api:
 
 def nobody() -> HTTPException:
     """The answer for a program without a credential."""
-    told = "send `Authorization: Bearer TOKEN`, with a token of the forge, or with the portal's"
-    return HTTPException(401, told, {"WWW-Authenticate": "Bearer"})
+    fix = "send `Authorization: Bearer TOKEN`, with a token of the forge, or with the portal's"
+    return HTTPException(401, fix, {"WWW-Authenticate": "Bearer"})
 
 
 def _answered(wanted: ServiceRequest, outcome: Outcome) -> JSONResponse:
     published, verdict = outcome.published, outcome.verdict
-    told: dict[str, Any] = {
+    content: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "outcome": published.result if published else "not_passed" if verdict else "no_difference",
         "environment": wanted.environment,
@@ -183,10 +183,11 @@ def _answered(wanted: ServiceRequest, outcome: Outcome) -> JSONResponse:
         "notes": list(outcome.notes),
     }
     if published:
-        told |= {"url": published.pull.url, "number": published.pull.number, "commit": published.commit}
+        content |= {"url": published.pull.url, "number": published.pull.number, "commit": published.commit}
     if verdict is not None:
-        told = {"message": f"{verdict.headline}. Nothing was pushed.", **told, "report": json.loads(to_json(verdict))}
-    return JSONResponse(told, 422 if verdict is not None else 200)
+        message = f"{verdict.headline}. Nothing was pushed."
+        content = {"message": message, **content, "report": json.loads(to_json(verdict))}
+    return JSONResponse(content, 422 if verdict is not None else 200)
 
 
 def _object(body: bytes, content_type: str) -> dict[str, Any]:

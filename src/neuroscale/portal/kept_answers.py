@@ -48,7 +48,7 @@ class KeptAnswers(Generic[Value]):
             question = self._questions.get(name)
             if question is None or question.again_from < now:
                 if len(self._questions) >= _MOST:
-                    self._questions = {key: one for key, one in self._questions.items() if one.again_from >= now}
+                    self._questions = {key: other for key, other in self._questions.items() if other.again_from >= now}
                 question = self._questions[name] = _Question(now)
                 threading.Thread(target=_answer, args=(question, ask, self._errors), daemon=True).start()
         if not question.answered.wait(max(0.0, question.began + _WAITS - now)):

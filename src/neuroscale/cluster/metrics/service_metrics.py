@@ -123,16 +123,16 @@ class ServiceMetrics:
 def namespaces(prometheus: Prometheus, service: str, at: float, since: float) -> list[str]:
     """The namespaces in which Prometheus scraped pods of a service with this name."""
     seen = selector("up", {"job": JOB, "service": service}, since)
-    found = prometheus.vector(f"group by (namespace) (last_over_time({seen}))", at)
-    return sorted(one.labels.get("namespace", "") for one in found)
+    samples = prometheus.vector(f"group by (namespace) (last_over_time({seen}))", at)
+    return sorted(sample.labels.get("namespace", "") for sample in samples)
 
 
 def finished_requests(prometheus: Prometheus, namespace: str, service: str, at: float, since: float) -> int | None:
     """About how many requests a service's servers finished in the `since` seconds before `at`: Prometheus extrapolates.
     None if none was scraped."""
     series = selector(FINISHED, {"job": JOB, "namespace": namespace, "service": service}, since)
-    found = prometheus.scalar(f"sum(increase({series}))", at)
-    return None if found is None else round(found)
+    count = prometheus.scalar(f"sum(increase({series}))", at)
+    return None if count is None else round(count)
 
 
 def unseen(prometheus: Prometheus, service: str, at: float, since: float, look: str) -> str:
@@ -147,7 +147,7 @@ def unseen(prometheus: Prometheus, service: str, at: float, since: float, look: 
         if own:
             return f"Prometheus leaves its pods out (on {', '.join(nodes)}): see platform/monitoring/scrape.yaml."
     known = prometheus.vector(f"group by (service) (last_over_time({selector('up', {'job': JOB}, since)}))", at)
-    names = [one.labels.get("service", "") for one in known]
+    names = [sample.labels.get("service", "") for sample in known]
     if names:
         return f"Prometheus scrapes no pod of it. {suggest(service, names)}"
     return f"Prometheus scrapes no pods of any service. See: {look}"

@@ -61,7 +61,7 @@ class Node:
         """The process for the supervisor. Like a kubelet, it runs as the user who started the platform, and pods as
         another user."""
         port = self.state.instance.ports[NAME]
-        found = installed_vllm()
+        vllm = installed_vllm()
         return Process(
             name=NAME,
             argv=(sys.executable, "-P", "-m", "neuroscale.local.node", str(self.state.folder)),
@@ -76,14 +76,14 @@ class Node:
             port=port,
             needs=(API_SERVER, KWOK),
             # A new vLLM means a new agent; the processes of pods go on.
-            settings=found if isinstance(found, str) else f"{found.environment.name} {found.models.name}",
+            settings=vllm if isinstance(vllm, str) else f"{vllm.environment.name} {vllm.models.name}",
             prepare=self._apply,
         )
 
     def notes(self) -> tuple[str, ...]:
         """The faults of this machine that affect models, in sentences."""
-        found = installed_vllm()
-        notes = [f"No model can be served here, and pods of services wait. {found}"] if isinstance(found, str) else []
+        vllm = installed_vllm()
+        notes = [f"No model can be served here, and pods of services wait. {vllm}"] if isinstance(vllm, str) else []
         if self.state.model_user is None:
             notes.append("Model servers run as the user who started them, so they can read its files.")
         if problem := read_only_root.problem():
@@ -143,13 +143,13 @@ class _Finder:
             return self._found
 
     def _look(self) -> LocalVllm:
-        found = installed_vllm()
-        if isinstance(found, str):
-            return LocalVllm(Path(), pinned_version(), Path(), found)
+        vllm = installed_vllm()
+        if isinstance(vllm, str):
+            return LocalVllm(Path(), pinned_version(), Path(), vllm)
         try:
-            return usable_by_user(found, self.folder, self.user)
+            return usable_by_user(vllm, self.folder, self.user)
         except LocalError as error:
-            return LocalVllm(Path(), found.version, Path(), str(error))
+            return LocalVllm(Path(), vllm.version, Path(), str(error))
 
 
 def access(user: str, role: str) -> list[Object]:
