@@ -124,14 +124,14 @@ def _supervisor(state: State, report: Report | None, memory: dict[str, float]) -
 
 def _memory(state: State) -> dict[str, float]:
     """MiB of resident memory by the name of the process, with all its children."""
-    found: dict[str, float] = {}
+    amounts: dict[str, float] = {}
     for process in belonging(state.instance.id):
         try:
             name = process.environ().get(PROCESS_VARIABLE, "")
-            found[name] = found.get(name, 0.0) + process.memory_info().rss / MIB
+            amounts[name] = amounts.get(name, 0.0) + process.memory_info().rss / MIB
         except psutil.Error:
             continue
-    return {name: round(amount, 1) for name, amount in found.items()}
+    return {name: round(amount, 1) for name, amount in amounts.items()}
 
 
 USER = "smoke-tests"

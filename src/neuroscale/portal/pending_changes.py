@@ -176,8 +176,8 @@ class PendingChanges:
 
     def job(self, key: str, person: Person) -> Job | None:
         """A change that the person began; None if there is none of this key."""
-        known = self._jobs.get(key)
-        return known if known is not None and known.owner == person.name else None
+        job = self._jobs.get(key)
+        return job if job is not None and job.owner == person.name else None
 
 
 def new_key() -> str:
