@@ -129,12 +129,11 @@ def _headline(
         left = len({manifest.service for manifest in unjudged if manifest.service})
     else:
         number, word, left = len(gate_input.plain), "file", len({manifest.file for manifest in unjudged})
-    rest = [f"{plainly_counted(len(gate_input.inputs), 'file')} to be rendered first"] if gate_input.inputs else []
     if left == number and not beside:
-        return ", and ".join([f"Nothing to check: {plainly_counted(left, word)} of kinds that nothing judges", *rest])
+        return f"Nothing to check: {plainly_counted(left, word)} of kinds that nothing judges"
     parts = [f"Passed: {plainly_counted(number - left, word)} checked"]
     if left:
         parts.append(f"{plainly_counted(left, word)} with kinds that nothing judges")
     remarks = [f"{check.unjudged} of {check.expected} {check.unit} not judged" for check in checks if check.unjudged]
     remarks += [f"a person must look at {beside}"] if beside else []
-    return "; ".join([", and ".join(parts + rest), *remarks])
+    return "; ".join([", and ".join(parts), *remarks])

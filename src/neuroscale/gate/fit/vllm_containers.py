@@ -91,6 +91,9 @@ def containers(
             command = serve_command(filled(container) if description else container)
             place = (*at, key, index)
             if key == "initContainers" and container.get("restartPolicy") != "Always" and command is not None:
+                if command.unread_script:
+                    yield Unread(manifest, place, subject, f"{command.unreadable[0][1]}: it may run vLLM")
+                    continue
                 if command.unreadable:
                     command = None  # vLLM's image runs another program here
                 elif not description:
