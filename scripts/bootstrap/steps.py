@@ -16,7 +16,7 @@ from bootstrap.packages import NodePackages, PortalPages, PythonPackages, make_e
 from bootstrap.running import run, say
 from bootstrap.sbom import BillOfMaterials
 from bootstrap.serving import Serving
-from neuroscale.bench.environment import LOCK, PACKAGE, STAMP, GuidellmEnvironment
+from neuroscale.bench.environment import LOCK, PACKAGE, GuidellmEnvironment
 from neuroscale.core import tool_cache
 from neuroscale.core.units import GIB
 
@@ -313,7 +313,7 @@ class Steps:
         def install() -> None:
             lock, log = self._repository / LOCK, self._logs / "bench.log"
             make_environment(packages.uv, packages.python, lock, found.folder, title, log)
-            write_stamp(found.folder / STAMP, found.folder.name)
+            write_stamp(found.folder / tool_cache.PACKAGES_STAMP, found.folder.name)
 
         return Step(
             title,

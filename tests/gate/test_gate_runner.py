@@ -18,7 +18,7 @@ from neuroscale.cli.options import Reports
 from neuroscale.cli.platform import render_platform
 from neuroscale.cli.render import render_request
 from neuroscale.cli.replan import replan_service
-from neuroscale.gate import runner
+from neuroscale.gate import faults_of_base
 from neuroscale.gate.check import Run, Subject
 from neuroscale.gate.evaluation import Evaluation, GateResult, guarded
 from neuroscale.gate.judged_files import GateInput
@@ -643,7 +643,9 @@ def test_only_what_the_base_refuses_in_the_same_words_is_excused() -> None:
     def excused(base: GateResult) -> tuple[Outcome, Severity]:
         run = _a_run().ended_with("drift", of(fault), None)
         left = {"drift": [fault]}
-        (result,) = runner._with_faults_of_base_as_notices(run, left, _a_run().ended_with("drift", base, None)).results
+        (result,) = faults_of_base.with_faults_of_base_as_notices(
+            run, left, _a_run().ended_with("drift", base, None)
+        ).results
         return result.check.outcome, result.findings[0].severity
 
     red = (Outcome.FINDINGS, Severity.ERROR)
@@ -668,8 +670,8 @@ def test_what_the_bounds_of_a_verdict_cut_is_not_excused() -> None:
 
     def outcome(head: list[Finding], base: list[Finding]) -> Outcome:
         run = ended(head)
-        left = {"drift": runner._errors(run.results[0])}
-        (result,) = runner._with_faults_of_base_as_notices(run, left, ended(base)).results
+        left = {"drift": faults_of_base._errors(run.results[0])}
+        (result,) = faults_of_base.with_faults_of_base_as_notices(run, left, ended(base)).results
         return result.check.outcome
 
     old = found(*map(str, range(1005)))

@@ -40,7 +40,8 @@ from neuroscale.local import (
     redis,
     workflow_runner,
 )
-from neuroscale.local.forge_accounts import ADMIN, MAIN
+from neuroscale.local.forge_accounts import ADMIN
+from neuroscale.local.forge_repository import MAIN
 from neuroscale.local.kwok import SIMULATED
 from neuroscale.local.node import service as node
 from neuroscale.local.process import Record, read_report

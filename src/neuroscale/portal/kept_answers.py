@@ -31,7 +31,7 @@ class _Question(Generic[Value]):
     why: str = ""
 
 
-class Kept(Generic[Value]):
+class KeptAnswers(Generic[Value]):
     """Answers of something that may be slow, or silent. It is asked again only when an answer is some seconds old.
     Whoever asks meanwhile waits for the same answer, and for some seconds at most: a silent cluster must hold neither
     a page nor the threads that all pages share. An error is kept as well, unless not `errors`."""
@@ -48,7 +48,7 @@ class Kept(Generic[Value]):
             question = self._questions.get(name)
             if question is None or question.again_from < now:
                 if len(self._questions) >= _MOST:
-                    self._questions = {key: one for key, one in self._questions.items() if one.again_from >= now}
+                    self._questions = {key: other for key, other in self._questions.items() if other.again_from >= now}
                 question = self._questions[name] = _Question(now)
                 threading.Thread(target=_answer, args=(question, ask, self._errors), daemon=True).start()
         if not question.answered.wait(max(0.0, question.began + _WAITS - now)):

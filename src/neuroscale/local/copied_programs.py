@@ -1,6 +1,4 @@
-"""Sets up the parts that the cluster's programs share: a namespace, definitions of kinds, an account, and rights.
-
-Copies the programs that set-up built to a place where the processes' users can read but not change them.
+"""Copies the programs that set-up built to a place where the processes' users can read but not change them.
 
 The tool cache may lie where nobody else may go, such as below the home of root. Copies are hard links where that is
 possible: they take no space.
@@ -12,15 +10,12 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import cast
 
-from neuroscale.core import schemas, tool_cache
+from neuroscale.core import tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.tool_cache import ToolName, find_tool
-from neuroscale.kube.client import Object
-from neuroscale.kube.control_plane import ControlPlane
 from neuroscale.local.state import State
 
 
@@ -98,44 +93,3 @@ def link_or_copy(source: str, target: str) -> None:
             return
     shutil.copy2(source, target)
     Path(target).chmod(wanted)
-
-
-_RBAC = "rbac.authorization.k8s.io"
-
-
-def namespace(name: str) -> Object:
-    """A namespace of the platform itself."""
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-
-
-def definitions(groups: Collection[str], kinds: Collection[str] = ()) -> list[Object]:
-    """The custom resource definitions of some groups (and kinds). Raises UntrustedError if set-up lacks them."""
-    return [
-        found
-        for found in schemas.find().crds()
-        if found["spec"]["group"] in groups and (not kinds or found["spec"]["names"]["kind"] in kinds)
-    ]
-
-
-def rights(user: str, role: str, rules: Sequence[Object]) -> list[Object]:
-    """The objects that give a user of the cluster the rules of a role, in every namespace."""
-    metadata = {"name": role}
-    return [
-        {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": list(rules)},
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": metadata,
-            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
-            "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": user}],
-        },
-    ]
-
-
-def add_service_account(plane: ControlPlane, name: str, place: str, account: str) -> Path:
-    """The kubeconfig of a program that acts as a pod with that service account.
-
-    So the program has exactly the roles that upstream's chart binds to the account.
-    """
-    groups = ("system:serviceaccounts", f"system:serviceaccounts:{place}")
-    return plane.add_user(name, f"system:serviceaccount:{place}:{account}", groups)
