@@ -22,17 +22,9 @@ from neuroscale.core.files import write_public
 from neuroscale.core.tool_cache import ToolName, find_tool
 from neuroscale.core.yaml_io import dump
 from neuroscale.local.charts import render_folder
-from neuroscale.rendering.platform.charts import (
-    CLUSTERS,
-    Chart,
-    RecordedPods,
-    RecordFile,
-    chart_values,
-    load_charts,
-    load_record,
-    values_digest,
-)
-from neuroscale.rendering.platform.charts import WORKLOADS_FILE as FILE
+from neuroscale.rendering.platform.chart_pods import WORKLOADS_FILE as FILE
+from neuroscale.rendering.platform.chart_pods import RecordedPods, RecordFile, load_record, values_digest
+from neuroscale.rendering.platform.charts import CLUSTERS, Chart, chart_values, load_charts
 from neuroscale.repo.layout import find_root
 from neuroscale.repo.snapshot import FolderSnapshot, Snapshot
 

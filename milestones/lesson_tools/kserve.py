@@ -19,9 +19,9 @@ from neuroscale.core.waiting import attempts
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK, Authority
 from neuroscale.kube.client import Cluster, Identity, Object
+from neuroscale.local.cluster_parts import definitions, namespace
 from neuroscale.local.kserve import GROUP, KINDS, NAME, NAMESPACE
 from neuroscale.local.start_and_stop import last_lines
-from neuroscale.local.upstream import definitions, namespace
 
 CONFIG = "config/configmap/inferenceservice.yaml"
 """The configuration that KServe ships, in its source."""

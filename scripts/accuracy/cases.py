@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, model_validator
 
 from neuroscale.core.frozen import Frozen
+from neuroscale.core.releases import release
 from neuroscale.core.validation import wrong
-from neuroscale.planning.fit.versions import number
 
 Figure = Literal[
     "verdict",
@@ -293,7 +293,7 @@ class StartCase(Frozen):
                 "Write `vllm_version` or `version_by_date`, or judge the weights alone.",
             )
         if self.version is not None:
-            number(self.version)
+            release(self.version)
 
     @property
     def version(self) -> str | None:

@@ -14,11 +14,10 @@ from pathlib import Path
 
 from bootstrap.machine import read_seal, write_seal
 from bootstrap.running import SetupError, run, say
-from neuroscale.core.tool_cache import digest, kept_uv, locked_version, node_folder, python_version
+from neuroscale.core.tool_cache import PACKAGES_STAMP, digest, kept_uv, locked_version, node_folder, python_version
 
 _ALONE = ("-I",)
 """Python would otherwise look for modules in the checkout first, and run a `venv.py` or `pip.py` that was committed."""
-_STAMP = "neuroscale-setup.json"
 _STARTED = "neuroscale-setup.started"
 
 
@@ -54,7 +53,7 @@ class PythonPackages:
     def done(self) -> bool:
         """Whether the environment was made here, and is as locked."""
         there = all(program.exists() for program in (self.uv, self.python, self.command))
-        return there and read_seal(self._folder / _STAMP) == self.key()
+        return there and read_seal(self._folder / PACKAGES_STAMP) == self.key()
 
     def install(self) -> None:
         """Install the environment as it is locked; replace one that set-up did not make on this machine.
@@ -62,12 +61,12 @@ class PythonPackages:
         An interrupted installation is removed: nobody knows which files of a package arrived.
         """
         started = self._folder / _STARTED
-        own = read_seal(self._folder / _STAMP) is not None
+        own = read_seal(self._folder / PACKAGES_STAMP) is not None
         if not own and self.python.exists():
             say(f"{self._folder} was not made by set-up on this machine: it is removed and made anew.")
         if not own and (self._folder.is_symlink() or self._folder.is_file()):
             self._folder.unlink()  # the link's target stays as it is
-        (self._folder / _STAMP).unlink(missing_ok=True)
+        (self._folder / PACKAGES_STAMP).unlink(missing_ok=True)
         if not own or started.exists() or not self._usable():
             self._create()
         started.touch()
@@ -89,7 +88,7 @@ class PythonPackages:
             )
         else:
             self._write_command()
-        write_seal(self._folder / _STAMP, self.key())
+        write_seal(self._folder / PACKAGES_STAMP, self.key())
         started.unlink()
 
     def _write_command(self) -> None:
@@ -158,7 +157,7 @@ class NodePackages:
     def __init__(self, folder: Path, python: Path, log: Path) -> None:
         self._folder = folder
         self.lock = folder / "package-lock.json"
-        self._stamp = folder / "node_modules" / f".{_STAMP}"
+        self._stamp = folder / "node_modules" / f".{PACKAGES_STAMP}"
         self._python = python
         self._log = log
 
@@ -202,7 +201,7 @@ class PortalPages:
         self._packages = packages
         self._portal = folder
         self._folder = folder / "app"
-        self._stamp = self._folder / "dist" / f".{_STAMP}"
+        self._stamp = self._folder / "dist" / f".{PACKAGES_STAMP}"
         self._log = log
 
     def done(self) -> bool:

@@ -9,7 +9,8 @@ from pathlib import Path
 from bootstrap.machine import write_stamp
 from bootstrap.packages import make_environment
 from bootstrap.running import run
-from neuroscale.local.model_server import AMX_PERMISSION, MODELS, STAMP, ModelServer
+from neuroscale.core.tool_cache import PACKAGES_STAMP
+from neuroscale.local.model_server import AMX_PERMISSION, MODELS, ModelServer
 
 # No look-ups on the network, and no usage reports.
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
@@ -68,7 +69,7 @@ class Serving:
                 log=log,
                 env=variables,
             )
-        write_stamp(folder / STAMP, folder.name)
+        write_stamp(folder / PACKAGES_STAMP, folder.name)
 
     def may_use_amx(self) -> bool:
         return self._server.may_use_amx

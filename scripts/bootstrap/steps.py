@@ -16,7 +16,7 @@ from bootstrap.packages import NodePackages, PortalPages, PythonPackages, make_e
 from bootstrap.running import run, say
 from bootstrap.sbom import BillOfMaterials
 from bootstrap.serving import Serving
-from neuroscale.bench.environment import LOCK, PACKAGE, STAMP, GuidellmEnvironment
+from neuroscale.bench.environment import LOCK, PACKAGE, GuidellmEnvironment
 from neuroscale.core import tool_cache
 from neuroscale.core.units import GIB
 
@@ -33,6 +33,19 @@ PURPOSES = {
 }
 # The schemas are built by the packages that set-up just installed, and not by the interpreter that runs it.
 _SCHEMA_PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from bootstrap.schema_build import main; main()"
+_BAD_OBJECTS_PROGRAM = """
+import sys
+from pathlib import Path
+from neuroscale.core.files import write_public
+from neuroscale.policies.bad_objects import bad_files
+from neuroscale.policies.policy_set import load_policy_set
+from neuroscale.repo.snapshot import FolderSnapshot
+
+snapshot = FolderSnapshot(Path(sys.argv[1]))
+for path, text in bad_files(snapshot, load_policy_set(snapshot).policies).items():
+    (snapshot.root / path).parent.mkdir(parents=True, exist_ok=True)
+    write_public(snapshot.root / path, text)
+"""
 _LISTED_LOCKS = ("runtime.txt", "dev.txt", "bootstrap.txt", "go.txt", "zig.txt", "serve.txt", "bench.txt")
 
 
@@ -142,7 +155,7 @@ class Steps:
             steps += self._portal()
         if purpose in ("all", "bundle"):
             if purpose == "all":
-                steps += [self._guidellm(), install_node]
+                steps += [self._guidellm(), install_node, self._bad_objects()]
             locks = [self._repository / "requirements" / name for name in _LISTED_LOCKS]
             file = self._repository / ".state" / "sbom.cdx.json"
             bill = BillOfMaterials(file, list(self._tools.values()), locks, node.lock)
@@ -269,6 +282,30 @@ class Steps:
         )
         return self._part(step, lambda bundle: bundle.take_schemas(pins), build, "the JSON schemas")
 
+    def _bad_objects(self) -> Step:
+        """Writes what `kyverno test policies/` reads and git does not track, again after a change of its sources."""
+        written = self._repository / ".state/policies"
+        cases = list(self._repository.glob("policies/*/cases.yaml"))
+
+        def is_current(file: Path, *sources: Path) -> bool:
+            changes = [source.stat().st_mtime_ns for source in sources if source.is_file()]
+            return file.is_file() and file.stat().st_mtime_ns >= max(changes)
+
+        def done() -> bool:
+            return all(
+                is_current(written / file.parent.name / "bad.yaml", file, file.with_name("good.yaml")) for file in cases
+            )
+
+        def write() -> None:
+            run(
+                [self._packages.python, "-I", "-c", _BAD_OBJECTS_PROGRAM, str(self._repository)],
+                doing="Writing the objects that policies refuse",
+                log=self._own_logs / "policies.log",
+            )
+
+        title = "Writing the objects that policies refuse, for `kyverno test`"
+        return Step(title, done, write, 2, shared=False, lock=self._checkout_lock)
+
     def _guidellm(self) -> Step:
         found, packages = GuidellmEnvironment.find(self._repository), self._packages
         title = f"Installing {PACKAGE} {found.version} (0.5 GB)"
@@ -276,7 +313,7 @@ class Steps:
         def install() -> None:
             lock, log = self._repository / LOCK, self._logs / "bench.log"
             make_environment(packages.uv, packages.python, lock, found.folder, title, log)
-            write_stamp(found.folder / STAMP, found.folder.name)
+            write_stamp(found.folder / tool_cache.PACKAGES_STAMP, found.folder.name)
 
         return Step(
             title,

@@ -21,12 +21,11 @@ from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import flow
 from neuroscale.kube.client import Cluster, RefusedError
-from neuroscale.policies.description import BAD, GOOD
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE, PolicySet
 from neuroscale.repo.snapshot import Snapshot
 from policy_mutation.judge_resources import Stage, judge_resources
 from policy_mutation.mutant import Mutant, Object
-from policy_mutation.resource_mutants import objects, resource_mutants
+from policy_mutation.resource_mutants import good_and_bad, resource_mutants
 from policy_mutation.statement import read_statement
 from policy_mutation.strength import excuse, sampled
 
@@ -241,8 +240,8 @@ def measure_live(
     bases = {
         (name, str(one["kind"]), str(one["metadata"]["name"])): one
         for name in names
-        for which in (GOOD, BAD)
-        for one in objects(snapshot, name, which)
+        for objects in good_and_bad(snapshot, name)
+        for one in objects
     }
     unknown = _unknown_kinds(cluster, bases.values())
     sent = [one for one in mutants if sendable(one) and one.kind not in unknown]

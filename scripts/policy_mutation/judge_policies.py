@@ -20,13 +20,12 @@ from neuroscale.core.yaml_io import dump, flow
 from neuroscale.gate.checks.kyverno_process import KyvernoResult, read_answers
 from neuroscale.gate.checks.policy import check_reach
 from neuroscale.gate.run_upstream_tool import run_tool
-from neuroscale.policies.description import BAD, GOOD
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE, TRIPWIRES, Policy, PolicySet, load_policy_set
 from neuroscale.repo.layout import POLICIES
 from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
 from policy_mutation.mutant import Object
 from policy_mutation.policy_mutants import PolicyMutant, policy_mutants, shared_mutants
-from policy_mutation.resource_mutants import objects
+from policy_mutation.resource_mutants import good_and_bad
 
 _MOST_POLICIES = 60  # in one Kyverno process
 _FIRST_ROUND = 4  # objects; each later round has twice as many, and only the mutants that nobody noticed yet
@@ -109,7 +108,7 @@ class _Tests:
 
 
 def _tests(snapshot: Snapshot, name: str) -> _Tests:
-    good, bad = objects(snapshot, name, GOOD), objects(snapshot, name, BAD)
+    good, bad = good_and_bad(snapshot, name)
     # In turn one object of each message, and a good one.
     sorts: dict[str, list[Object]] = {"": good}
     for one in bad:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +11,6 @@ from typing import Any
 from neuroscale.core.yaml_io import Path, flow
 
 Object = dict[str, Any]
-
-_PLACE = re.compile(r"[^.\[\]]+(?:\[\d+\])?")
 
 
 @dataclass(frozen=True)
@@ -59,17 +56,6 @@ def of_text(policy: str, operator: str, base: Mapping[str, Any], template: str) 
 def _name(policy: str, operator: str, base: Mapping[str, Any], place: str) -> str:
     identity = "\n".join((policy, operator, str(base["kind"]), str(base["metadata"]["name"]), place))
     return f"mutant-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
-
-
-def path_of(place: str) -> Path:
-    """`spec.predictor.containers[1]`, as policies' messages write it, as a path."""
-    found: list[str | int] = []
-    for part in _PLACE.findall(place):
-        key, _, index = part.partition("[")
-        found.append(key)
-        if index:
-            found.append(int(index[:-1]))
-    return tuple(found)
 
 
 def at(value: Any, path: Path) -> Any:

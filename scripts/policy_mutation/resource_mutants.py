@@ -12,11 +12,10 @@ from collections.abc import Iterator, Sequence
 
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.schemas import SchemaSet
-from neuroscale.core.yaml_io import Path, dotted, flow, read_documents
-from neuroscale.policies.description import BAD, GOOD
+from neuroscale.core.yaml_io import Path, dotted, flow
+from neuroscale.policies.bad_objects import GOOD, bad_objects, good_objects
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE
-from neuroscale.repo.layout import POLICIES
-from neuroscale.repo.snapshot import Snapshot, read_text
+from neuroscale.repo.snapshot import Snapshot
 from policy_mutation.command_spellings import respelled
 from policy_mutation.field_operators import field_changes, in_other_notations, spellings
 from policy_mutation.harms import harms_of, in_other_kinds, transplanted
@@ -129,7 +128,7 @@ def resource_mutants(snapshot: Snapshot, policy: str, statement: Statement, sche
 
     Raises InputError for a demand that no good object shows: it would make no mutant.
     """
-    good, bad = objects(snapshot, policy, GOOD), objects(snapshot, policy, BAD)
+    good, bad = good_and_bad(snapshot, policy)
     harms = harms_of(bad, good)
     found: dict[str, Mutant] = {}
     for mutant in (
@@ -145,10 +144,10 @@ def resource_mutants(snapshot: Snapshot, policy: str, statement: Statement, sche
     return list(found.values())
 
 
-def objects(snapshot: Snapshot, policy: str, which: str) -> list[Object]:
-    """The good or the bad objects of a policy's tests."""
-    path = f"{POLICIES}/{policy}/{which}"
-    return [document.value for document in read_documents(read_text(snapshot, path), path)]
+def good_and_bad(snapshot: Snapshot, policy: str) -> tuple[list[Object], list[Object]]:
+    """The good and the bad objects of a policy's tests."""
+    good, bad = good_objects(snapshot, policy), bad_objects(snapshot, policy)
+    return [manifest.value for manifest in good], [manifest.value for manifest in bad]
 
 
 def _of_bad_values(policy: str, statement: Statement, bad: Sequence[Object]) -> Iterator[Mutant]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,6 +61,18 @@ def fit(rows: Sequence[Row], begin: Mapping[str, float], told: Callable[[str], N
         "bands": bands,
         "ratios": ratios,
     }
+
+
+def text_of(data: Mapping[str, Any]) -> str:
+    """The text of the data file, with one value, class of accelerators or band a line."""
+    parts: list[str] = []
+    for key, item in data.items():
+        text = json.dumps(item)
+        if isinstance(item, Mapping):
+            rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in item.items())
+            text = f"{{\n{rows}\n }}"
+        parts.append(f" {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def _sources(whole: Problem, values: Mapping[str, float]) -> Iterator[tuple[str, dict[str, Any]]]:

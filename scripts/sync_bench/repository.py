@@ -17,7 +17,8 @@ from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import load_settings
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.http import Client, segments
-from neuroscale.local.forge_accounts import ADMIN, MAIN
+from neuroscale.local.forge_accounts import ADMIN
+from neuroscale.local.forge_repository import MAIN
 from neuroscale.local.forge_setup import LocalForge
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.platform.files import render_repository, write

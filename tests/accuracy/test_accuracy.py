@@ -22,9 +22,9 @@ from accuracy.reading import Cases, read_cases
 from command_line import Said, commands
 from neuroscale.catalog import load_catalog, model_lookup
 from neuroscale.core.errors import InputError
+from neuroscale.core.releases import release
 from neuroscale.core.tool_cache import locked_version
 from neuroscale.planning.fit import PINNED
-from neuroscale.planning.fit.versions import number
 from neuroscale.repo.snapshot import FolderSnapshot
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,7 +139,7 @@ def test_the_ground_truth_is_wide(cases: Cases) -> None:
     assert len({case.model for case in judged}) >= 60
     assert len({case.accelerator.name for case in judged}) >= 20
     assert len({case.vllm_version for case in judged}) >= 25
-    assert all(number(case.version) <= number(PINNED) for case in judged if case.version)
+    assert all(release(case.version) <= release(PINNED) for case in judged if case.version)
     assert all(case.source for case in cases.starts)
 
 

@@ -15,11 +15,12 @@ import pytest
 
 from bench_lab import report_of
 from neuroscale.bench.cells import Cell, Limits, Room, plan_cell
-from neuroscale.bench.environment import STAMP, GuidellmEnvironment
+from neuroscale.bench.environment import GuidellmEnvironment
 from neuroscale.bench.guidellm import LOG, PROMPTS_OF, REPORT, Guidellm, Target
 from neuroscale.bench.reading import CellError
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.secret_text import SecretText
+from neuroscale.core.tool_cache import PACKAGES_STAMP
 from waiting import wait_for
 
 KEY = "key-of-the-test-0123456789"
@@ -32,7 +33,7 @@ def _environment(folder: Path, program: str) -> GuidellmEnvironment:
     found.python.parent.mkdir(parents=True)
     found.python.write_text(f"#!{sys.executable}\n{textwrap.dedent(program)}", encoding="utf-8")
     found.python.chmod(0o755)
-    (found.folder / STAMP).write_text(json.dumps({"key": found.folder.name}), encoding="utf-8")
+    (found.folder / PACKAGES_STAMP).write_text(json.dumps({"key": found.folder.name}), encoding="utf-8")
     return found
 
 

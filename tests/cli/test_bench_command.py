@@ -13,7 +13,7 @@ import pytest
 from bench_lab import FakeClient, model_endpoint
 from broken_model_server import BrokenServer
 from command_line import Said, commands
-from neuroscale.actions.bench_subject import Asked, service_place
+from neuroscale.actions.bench_subject import BenchOptions, service_place
 from neuroscale.actions.chosen_cluster import Service, Where
 from neuroscale.actions.open_repository import open_repository
 from neuroscale.core.tool_cache import REPOSITORY
@@ -192,7 +192,7 @@ def test_a_key_is_not_sent_over_an_unencrypted_address(
 def test_a_service_is_measured_by_its_plan_its_form_and_its_price(tmp_path: Path) -> None:
     """The service of this repository; the way to its pod is that of `query`, and tested there."""
     opened = open_repository(REPOSITORY)
-    asked = Asked("tiny-moe", "", "", Where(), Question(), "owner/model", "chat", None)
+    asked = BenchOptions("tiny-moe", "", "", Where(), Question(), "owner/model", "chat", None)
     with model_endpoint() as (_, endpoint):
         endpoint = dataclasses.replace(endpoint, model="tiny-llama")
         found = service_place(asked, opened, endpoint, Service("tiny-moe", "team-alpha", "local", True))

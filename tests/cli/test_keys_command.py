@@ -11,7 +11,7 @@ import yaml
 from api_server import ApiServer
 from cluster_lab import install_kinds, run
 from live_lab import service_files
-from neuroscale.rendering.platform import files
+from neuroscale.rendering.platform import tenancy
 from platform_repository import CATALOG
 from repositories import Repository
 
@@ -36,10 +36,10 @@ def clone(tmp_path: Path) -> Repository:
 
 def test_missing_keys_are_made_once_and_shown_to_nobody(api_server: ApiServer, clone: Repository) -> None:
     install_kinds(api_server)
-    found = [one for text in files.render_tenancy(CATALOG).values() for one in yaml.safe_load_all(text)]
+    found = [one for text in tenancy.render_tenancy(CATALOG).values() for one in yaml.safe_load_all(text)]
     for one in sorted(found, key=lambda one: one["kind"] != "Namespace"):
         api_server.cluster.apply(one)
-    kubeconfig = api_server.kubeconfig_of("keys-test", (files.SMOKE_TESTS,))
+    kubeconfig = api_server.kubeconfig_of("keys-test", (tenancy.SMOKE_TESTS,))
 
     def keys() -> list[str]:
         secrets = [

@@ -566,6 +566,7 @@ def test_a_redirect_to_elsewhere_never_gets_the_token(site: Site) -> None:
     ids=["before the push", "during the push"],
 )
 def test_a_commit_that_somebody_pushes_meanwhile_is_not_lost(site: Site, method: str, path: str) -> None:
+    """Before the push, it fails if a push replaces whatever the branch points to."""
     first = site.request()
     with FaultProxy(site.server.url) as proxy:
         site.through(proxy)

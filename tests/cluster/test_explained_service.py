@@ -25,7 +25,7 @@ from neuroscale.explain.slow_service import PodLoad
 from neuroscale.forge.after_merge.comments import Told, comment, evidence
 from neuroscale.forge.after_merge.evidence import ServiceEvidence
 from neuroscale.forge.interface import PullRequest
-from neuroscale.forge.revert import Change, Merge
+from neuroscale.forge.revert import FolderChange, Merge
 from neuroscale.kube.client import Cluster, Identity
 from neuroscale.planning.planner import plan
 from neuroscale.repo.layout import ServicePath
@@ -223,7 +223,7 @@ def test_the_report_of_the_smoke_tests_names_the_cause_and_the_next_configuratio
     service = ServiceEvidence(ServicePath("dev", SERVICE), "failed", checks=told[:1])
     merge = Told((service,), (), (), "https://forge.example.com/run", {})
     pull = PullRequest(7, "https://forge.example.com/7", "Change it", "", "merged", "ann", "o", "b", "a" * 40, "main")
-    for text in (comment(merge, None, ()), evidence(Merge(pull, Change("a" * 40, 0, "")), merge, (), ())):
+    for text in (comment(merge, None, ()), evidence(Merge(pull, FolderChange("a" * 40, 0, "")), merge, (), ())):
         assert "unknown" in text
         assert f"neuroscale upgrade dev/{SERVICE}" in text.replace("\\", "")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuroscale.cluster.metrics.service_metrics import BLOCKS, Gap, Point, chart, highest
+from neuroscale.cluster.metrics.line_chart import BLOCKS, Gap, Point, chart, highest
 
 IDLE, UNSEEN = Gap.IDLE, Gap.UNSEEN
 

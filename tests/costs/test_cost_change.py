@@ -32,7 +32,7 @@ from cost_examples import (
 )
 from examples import examples
 from neuroscale.costs.bill import CostChange, Range, ServiceCost
-from neuroscale.costs.difference import Service, Side, compare
+from neuroscale.costs.difference import ChangedService, Side, compare
 from neuroscale.manifests.workloads import Unpriced
 from neuroscale.planning.plan import Band, FirstToken, PlannedLoad, Rate
 from report_examples import GEMMA_DENSE_REFUSED, GEMMA_MOE
@@ -93,7 +93,7 @@ _SERVICES = st.lists(
 
 @settings(deadline=None, max_examples=examples(300))
 @given(_SERVICES)
-def test_differences_are_new_less_past_and_totals_the_sum_of_their_rows(services: list[Service]) -> None:
+def test_differences_are_new_less_past_and_totals_the_sum_of_their_rows(services: list[ChangedService]) -> None:
     cost = changed(*services)
     if cost is None:
         return
@@ -119,9 +119,9 @@ def test_differences_are_new_less_past_and_totals_the_sum_of_their_rows(services
 
 @settings(deadline=None, max_examples=examples(300))
 @given(_SERVICES)
-def test_swapping_the_two_sides_negates_every_difference(services: list[Service]) -> None:
+def test_swapping_the_two_sides_negates_every_difference(services: list[ChangedService]) -> None:
     cost = changed(*services)
-    swapped = changed(*(Service(each.environment, each.name, each.after, each.before) for each in services))
+    swapped = changed(*(ChangedService(each.environment, each.name, each.after, each.before) for each in services))
     if cost is None or swapped is None:
         assert cost is swapped
         return
@@ -303,7 +303,7 @@ def test_what_has_no_price_and_is_started_makes_the_difference_unknown() -> None
 
 def test_a_file_that_cannot_be_read_is_named_and_makes_the_difference_unknown() -> None:
     broken = Side(unreadable=(Unpriced("a.yaml", "cannot be read: not valid YAML", decisive=True, content="1"),))
-    cost = compare([Service("dev", "chat", side(workload()), broken)], prices(), prices(), date(2026, 7, 1))
+    cost = compare([ChangedService("dev", "chat", side(workload()), broken)], prices(), prices(), date(2026, 7, 1))
     assert cost is not None
     assert cost.services[0].difference is None
     assert cost.services[0].change == "changed"

@@ -24,8 +24,8 @@ from neuroscale.gate.checks.catalog import CatalogCheck
 from neuroscale.gate.checks.cost import CostCheck
 from neuroscale.gate.checks.drift import DriftCheck
 from neuroscale.gate.checks.files import FilesCheck
+from neuroscale.gate.make_verdict import make_verdict
 from neuroscale.gate.merged_change import find_change, read_change
-from neuroscale.gate.runner import make_verdict
 from neuroscale.gate.verdict import Outcome, Verdict
 from neuroscale.planning import planner
 from neuroscale.planning.plan import Plan

@@ -15,8 +15,9 @@ from neuroscale.costs.difference import OWN, Priced, platform_side, priced
 from neuroscale.costs.pricing import Prices
 from neuroscale.manifests.objects import read_manifests
 from neuroscale.manifests.workloads import read_workloads
-from neuroscale.rendering.platform.charts import WORKLOADS_FILE as FILE
-from neuroscale.rendering.platform.charts import load_charts, load_record
+from neuroscale.rendering.platform.chart_pods import WORKLOADS_FILE as FILE
+from neuroscale.rendering.platform.chart_pods import load_record
+from neuroscale.rendering.platform.charts import load_charts
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, copy_platform, edit
 

@@ -23,6 +23,7 @@ from neuroscale.planning.fit_question import Question
 from neuroscale.policies.description import refused_arguments
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.report.cause_view import cause_lines, cause_mapping
+from policies_support import fixtures
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL, CARD = "openai/gpt-oss-120b", "nvidia-h100-80gb"
@@ -97,8 +98,7 @@ def test_what_policies_refuse_is_read_from_their_messages() -> None:
     refused = refused_arguments(FolderSnapshot(ROOT))
     assert refused["trust_remote_code"] == "no-remote-code"
     for name, policy in refused.items():
-        bad = (ROOT / "policies" / policy / "bad.yaml").read_text(encoding="utf-8")
-        assert f"--{name.replace('_', '-')}" in bad
+        assert f"--{name.replace('_', '-')}" in str(fixtures(policy, "bad"))
     set_by_causes = {
         name
         for cause in load_causes()

@@ -18,7 +18,8 @@ from live_lab import Live
 from neuroscale.forge.after_merge.comments import MARKER
 from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.http import Client
-from neuroscale.local.forge_accounts import ADMIN, MAIN
+from neuroscale.local.forge_accounts import ADMIN
+from neuroscale.local.forge_repository import MAIN
 from platform_lab import switch_smoke_tests
 
 pytestmark = [pytest.mark.platform, pytest.mark.live, pytest.mark.slow]

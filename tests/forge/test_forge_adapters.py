@@ -15,7 +15,6 @@ from forge_lab import IMPATIENT, KINDS, QUICK, GiteaLab, Lab, forge_of, lab_for
 from forge_server import ForgeServer
 from github_server import running_github
 from neuroscale.core.errors import InputError
-from neuroscale.forge.branches import REQUIRED_CHECK, problems
 from neuroscale.forge.connect import connect
 from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.github import PUBLIC_API, GitHubForge
@@ -27,6 +26,7 @@ from neuroscale.forge.interface import (
     RepositoryRef,
     Token,
 )
+from neuroscale.forge.main_protection import REQUIRED_CHECK, problems
 from neuroscale.forge.rest import Forge
 
 BRANCH = "neuroscale/dev/support-chat"

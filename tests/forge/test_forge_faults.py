@@ -1,4 +1,10 @@
-"""A forge's client behind a network that fails: it ends right, or with an error in words, and does nothing twice."""
+"""A forge's client behind a network that fails: it ends right, or with an error in words, and does nothing twice.
+
+The sample of a real Gitea's failures fails where the client does not ask again after an error of the server, and
+where it does not recognise Gitea's answer that a pull request exists; the server of GitHub's shapes does not fail
+there. The sample passes where the client repeats a request that the forge may have done already: what uses the client
+finds the double.
+"""
 
 from __future__ import annotations
 

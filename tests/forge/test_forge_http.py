@@ -21,8 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fault_proxy import DropAfter, FaultProxy, Hold, Status, Trickle
+from neuroscale.core.addresses import checked_address, is_loopback
 from neuroscale.core.errors import InputError
-from neuroscale.core.validation import checked_address, is_loopback
 from neuroscale.forge.http import ADDRESS, SECRET, AnswerError, Client, Limits, OutcomeUnknownError, segments
 from neuroscale.forge.interface import ForgeError, ForgeUnavailableError, Token
 

@@ -15,7 +15,8 @@ from neuroscale.forge.interface import RepositoryRef
 from neuroscale.forge.rest import wait_for_status
 from neuroscale.forge.sticky_comment import Run, write_comment
 from neuroscale.forge.token import VARIABLE
-from neuroscale.local.forge_accounts import GATE, REQUIRED_STATUS
+from neuroscale.local.forge_accounts import GATE
+from neuroscale.local.forge_repository import REQUIRED_STATUS
 from neuroscale.local.forge_setup import OWNER
 from repositories import Repository
 from waiting import wait_for

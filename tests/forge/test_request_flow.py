@@ -65,7 +65,7 @@ class Flow:
             self.asked += 1
             return make_request(**{**ANSWERS, **changes})
 
-        return Desk(self.clone.git, publisher, self.said.append).bring(Requested(answers))
+        return Desk(self.clone.git, publisher, self.said.append).propose(Requested(answers))
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ import pytest
 from after_merge_lab import Project, Seen, passing
 from cluster_lab import run
 from forge_server import ForgeServer
-from neuroscale.forge.branches import REQUIRED_CHECK, Access, Branches
+from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.interface import PullRequest
+from neuroscale.forge.main_protection import REQUIRED_CHECK
 from neuroscale.forge.service_history import Change, Live, changes, with_deployments
 from neuroscale.kube.client import Cluster, Object
 from neuroscale.planning.planner import plan

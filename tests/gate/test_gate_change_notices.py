@@ -661,18 +661,18 @@ def test_a_policy_that_is_removed_is_one_notice_whatever_else_of_its_folder_goes
 
 
 def test_shorter_tests_of_policies_and_smoke_tests_are_told(base: Repository) -> None:
-    bad = (base.root / "policies/allowed-registries/bad.yaml").read_text()
+    cases = (base.root / "policies/allowed-registries/cases.yaml").read_text()
     base.commit({EXAMPLE: (ROOT / EXAMPLE).read_text()})
     result, _ = altered_by(
         base,
         {
-            "policies/allowed-registries/bad.yaml": bad[: len(bad) // 2],
+            "policies/allowed-registries/cases.yaml": cases[: len(cases) // 2],
             "smoke-tests/test_security.py": "def test_security() -> None:\n    pass\n",
             EXAMPLE: None,
         },
     )
     assert {(rule, file) for rule, file, _ in notices(result)} == {
-        ("weaker-test", "policies/allowed-registries/bad.yaml"),
+        ("weaker-test", "policies/allowed-registries/cases.yaml"),
         ("weaker-test", "smoke-tests/test_security.py"),
         ("weaker-test", EXAMPLE),
     }

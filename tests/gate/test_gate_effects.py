@@ -15,10 +15,10 @@ from neuroscale.gate.check import Anew
 from neuroscale.gate.checks import effects, effects_requests
 from neuroscale.gate.checks.effects import evaluate_effects
 from neuroscale.gate.checks.files import evaluate_files
+from neuroscale.gate.make_verdict import merged
 from neuroscale.gate.merged_change import Change, find_change, read_change, touches_rendering
 from neuroscale.gate.object_diff import FieldChange, field_changes
 from neuroscale.gate.platform_sources import PlatformSources
-from neuroscale.gate.runner import merged
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.planning_inputs import PlanningInputs

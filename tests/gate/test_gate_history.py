@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from neuroscale.catalog import Catalog
-from neuroscale.forge.branches import make_commit
+from neuroscale.forge.commits import make_commit
 from neuroscale.forge.interface import Account
 from neuroscale.forge.revert import last_change, with_trees
 from neuroscale.gate.checks import earlier_states as history_module

@@ -22,8 +22,8 @@ from neuroscale.gate.checks.repository_costs import CenterSum, LockedPlan, Repos
 from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.manifests.serving_runtimes import runtimes_below
 from neuroscale.planning.planner import plan as plan_of
-from neuroscale.rendering.platform.files import RUNTIMES_FOLDER as RUNTIME_FOLDER
 from neuroscale.rendering.service_folder import render
+from neuroscale.repo.layout import RUNTIMES
 from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, child_folders
 from neuroscale.request.service_request import load_request
 from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, TEMPLATE
@@ -145,7 +145,7 @@ def test_a_service_costs_the_same_by_its_plan_and_by_its_manifests(
         (folder / name).write_text(text)
     snapshot = FolderSnapshot(tmp_path)
     by_plan = RepositoryCosts(snapshot, ()).by_center(prices(), [made.tenancy.cost_center])
-    runtimes = [one.value for one in runtimes_below(SNAPSHOT, RUNTIME_FOLDER)]
+    runtimes = [one.value for one in runtimes_below(SNAPSHOT, RUNTIMES)]
     side = read_side(snapshot, snapshot.entries("manifests"), runtimes)
     workloads, _ = price_side(side, environment, prices())
     by_manifests = sum(one.monthly.max for one in workloads)

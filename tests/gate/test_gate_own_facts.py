@@ -20,8 +20,8 @@ from neuroscale.gate.checks.catalog import CatalogCheck
 from neuroscale.gate.checks.cost import CostCheck
 from neuroscale.gate.checks.drift import DriftCheck
 from neuroscale.gate.checks.files import FilesCheck
+from neuroscale.gate.make_verdict import make_verdict
 from neuroscale.gate.merged_change import find_change, read_change
-from neuroscale.gate.runner import make_verdict
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.planning_inputs import read_planning_inputs

@@ -25,7 +25,7 @@ from neuroscale.manifests.objects import read_manifests
 from neuroscale.manifests.serving_runtimes import runtimes_of
 from neuroscale.planning.plan import dump_plan, load_plan
 from neuroscale.planning.planner import plan
-from neuroscale.rendering.platform.files import render_runtimes
+from neuroscale.rendering.platform.runtimes import render_runtimes
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.snapshot import MemorySnapshot, read_all

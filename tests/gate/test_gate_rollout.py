@@ -11,7 +11,7 @@ import pytest
 from neuroscale.catalog import Catalog, Quota
 from neuroscale.gate.checks.drift import evaluate_drift
 from neuroscale.gate.judged_files import ServiceFolder
-from neuroscale.gate.runner import moved_services
+from neuroscale.gate.service_reports import moved_services
 from neuroscale.gate.verdict import Finding, ServiceReport
 from neuroscale.planning.override_shortfalls import unmet_demands
 from neuroscale.planning.plan import Plan, dump_plan

@@ -18,13 +18,14 @@ from neuroscale.cli.options import Reports
 from neuroscale.cli.platform import render_platform
 from neuroscale.cli.render import render_request
 from neuroscale.cli.replan import replan_service
-from neuroscale.gate import runner
+from neuroscale.gate import faults_of_base
 from neuroscale.gate.check import Run, Subject
 from neuroscale.gate.evaluation import Evaluation, GateResult, guarded
 from neuroscale.gate.judged_files import GateInput
 from neuroscale.gate.verdict import Check, Finding, Outcome, Severity
 from neuroscale.repo.snapshot import MemorySnapshot
 from plan_factory import ANSWERS
+from policies_support import fixtures
 from repositories import Repository
 
 __all__ = ["pristine", "repository"]
@@ -423,14 +424,12 @@ def test_many_new_services_are_each_judged(repository: Repository, monkeypatch: 
 
 @pytest.mark.slow
 def test_a_change_to_a_policy_runs_its_tests_and_finds_what_it_broke(repository: Repository) -> None:
+    """It fails if the test of a policy does not compare the place and the message that a bad object announces."""
     edit(repository, "policies/non-root/good.yaml", lambda text: text.replace("runAsUser: 1001", "runAsUser: 0", 1))
-    edit(repository, "policies/non-root/bad.yaml", lambda text: text.replace("runAsUser: 0", "runAsUser: 1001", 1))
-    elsewhere = "expect-message: 'spec.predictor.explainer: "
-    edit(
-        repository,
-        "policies/non-root/bad.yaml",
-        lambda text: text.replace("expect-message: 'spec.predictor.model: ", elsewhere, 1),
-    )
+    cases = "policies/non-root/cases.yaml"
+    edit(repository, cases, lambda text: text.replace("runAsUser: 0", "runAsUser: 1001", 1))
+    elsewhere = 'message: "spec.predictor.explainer: '
+    edit(repository, cases, lambda text: text.replace('message: "spec.predictor.model: ', elsewhere, 1))
     new = "description: >-\n      REPLACE: "
     edit(repository, "policies/non-root/policy.yaml", lambda text: text.replace("description: >-\n      ", new))
     edit(repository, "policies/non-root/policy.yaml", lambda text: text.replace("# Every pod spec", "# Each pod spec"))
@@ -443,8 +442,8 @@ def test_a_change_to_a_policy_runs_its_tests_and_finds_what_it_broke(repository:
     wrong_place = "is refused with 'spec.predictor.model: .+', but announces 'spec.predictor.explainer: .+'"
     assert any(re.fullmatch(wrong_place, message) for message in messages)
     tests = check(verdict, "policy-tests")
-    resources = [(ROOT / f"policies/non-root/{which}.yaml").read_text() for which in ("good", "bad")]
-    assert tests["evaluated"] == tests["expected"] == sum(text.count("\nkind: ") for text in resources) > 20
+    resources = [*fixtures("non-root", "good"), *fixtures("non-root", "bad")]
+    assert tests["evaluated"] == tests["expected"] == len(resources) > 20
 
 
 def test_the_cost_of_a_new_service_is_what_its_plan_says(repository: Repository) -> None:
@@ -644,7 +643,9 @@ def test_only_what_the_base_refuses_in_the_same_words_is_excused() -> None:
     def excused(base: GateResult) -> tuple[Outcome, Severity]:
         run = _a_run().ended_with("drift", of(fault), None)
         left = {"drift": [fault]}
-        (result,) = runner._with_faults_of_base_as_notices(run, left, _a_run().ended_with("drift", base, None)).results
+        (result,) = faults_of_base.with_faults_of_base_as_notices(
+            run, left, _a_run().ended_with("drift", base, None)
+        ).results
         return result.check.outcome, result.findings[0].severity
 
     red = (Outcome.FINDINGS, Severity.ERROR)
@@ -669,8 +670,8 @@ def test_what_the_bounds_of_a_verdict_cut_is_not_excused() -> None:
 
     def outcome(head: list[Finding], base: list[Finding]) -> Outcome:
         run = ended(head)
-        left = {"drift": runner._errors(run.results[0])}
-        (result,) = runner._with_faults_of_base_as_notices(run, left, ended(base)).results
+        left = {"drift": faults_of_base._errors(run.results[0])}
+        (result,) = faults_of_base.with_faults_of_base_as_notices(run, left, ended(base)).results
         return result.check.outcome
 
     old = found(*map(str, range(1005)))

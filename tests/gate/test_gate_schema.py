@@ -11,7 +11,8 @@ import pytest
 from fake_tools import lying_tool
 from neuroscale.core import schemas, tool_cache
 from neuroscale.core.errors import InputError, UntrustedError
-from neuroscale.gate.checks.schema import evaluate_schemas, file_modes
+from neuroscale.gate.checks.file_modes import file_modes
+from neuroscale.gate.checks.schema import evaluate_schemas
 from neuroscale.gate.evaluation import Evaluation
 from neuroscale.manifests.objects import read_manifests
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 import shutil
 import subprocess
 from collections import Counter
@@ -19,14 +20,14 @@ from command_line import Said, commands
 from comparisons import ALL
 from neuroscale.core import schemas
 from neuroscale.core.errors import InputError, UntrustedError
-from neuroscale.core.yaml_io import dump, flow, read_documents
+from neuroscale.core.yaml_io import dump, flow, read_mapping
 from neuroscale.kube.client import Cluster
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE, Policy, load_policy_set
 from neuroscale.policies.render import shared_blocks
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from neuroscale.vllm.known_arguments import versions
 from neuroscale.vllm.version_parser import Word, parser_of, spelled
-from policies_support import NAMES, ROOT
+from policies_support import NAMES, ROOT, fixtures
 from policy_mutation import command, judge_policies
 from policy_mutation.command_spellings import flag_spellings, script_spellings
 from policy_mutation.field_operators import field_changes, in_other_notations
@@ -263,9 +264,10 @@ def test_a_loose_policy_a_missing_test_and_a_needless_excuse_are_findings(
     strict = "variables.mode in ['Standard', 'Knative']"
     assert strict in text
     policy.write_text(text.replace(strict, "variables.mode.trim() in ['Standard', 'Knative']"), encoding="utf-8")
-    bad = policy.with_name("bad.yaml")
-    kept = [one for one in bad.read_text(encoding="utf-8").split("---\n") if "name: bad-serverless\n" not in one]
-    bad.write_text("---\n".join(kept), encoding="utf-8")
+    cases = policy.with_name("cases.yaml")
+    kept, removed = re.subn(r"  - name: bad-serverless\n(?:    .*\n)+", "", cases.read_text(encoding="utf-8"))
+    assert removed == 1
+    cases.write_text(kept, encoding="utf-8")
     statement = policy.with_name("mutations.yaml")
     excuse = "equivalents:\n  - operators: [removed]\n    place: spec.nothing\n    reason: It is not there.\n"
     statement.write_text(statement.read_text(encoding="utf-8").partition("equivalents:")[0] + excuse, encoding="utf-8")
@@ -308,8 +310,8 @@ def test_a_change_that_one_policy_cannot_hold_is_still_put_to_another(
 
 @pytest.mark.tools
 def test_a_policy_whose_tests_fail_proves_nothing(repository: Path, tmp_path: Path) -> None:
-    bad = repository / "policies" / SMALL / "bad.yaml"
-    bad.write_text(bad.read_text(encoding="utf-8").replace("is an old name", "is old"), encoding="utf-8")
+    cases = repository / "policies" / SMALL / "cases.yaml"
+    cases.write_text(cases.read_text(encoding="utf-8").replace("is an old name", "is old"), encoding="utf-8")
     snapshot = FolderSnapshot(repository)
     with pytest.raises(UntrustedError, match=r"does not answer for .* as its tests say"):
         measure(snapshot, load_policy_set(snapshot), [SMALL], schemas.find(), tmp_path / "run", told=print, every=40)
@@ -382,13 +384,13 @@ def test_the_harms_of_a_policy_about_servers_are_put_into_every_kind_with_a_pod(
 def test_a_rule_that_sees_one_kind_alone_lets_mutants_of_the_others_pass(tmp_path: Path) -> None:
     """The policy as it is, but for InferenceServices alone, with the test objects of that kind."""
     name, kind = "no-host-access", "InferenceService"
+    good = {value["metadata"]["name"]: value for value in fixtures(name, "good") if value["kind"] == kind}
+    cases = read_mapping((ROOT / f"policies/{name}/cases.yaml").read_text(), "cases.yaml").value
     files = {
-        f"policies/{name}/{which}": "---\n".join(
-            dump(document.value)
-            for document in read_documents((ROOT / f"policies/{name}/{which}").read_text(), which)
-            if document.value["kind"] == kind
-        ).encode()
-        for which in ("good.yaml", "bad.yaml")
+        f"policies/{name}/good.yaml": "---\n".join(map(dump, good.values())).encode(),
+        f"policies/{name}/cases.yaml": dump(
+            {"bases": [base for base in cases["bases"] if base["base"] in good]}
+        ).encode(),
     }
     whole = load_policy_set(FolderSnapshot(ROOT))
     policies = tuple(

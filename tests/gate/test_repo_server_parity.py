@@ -2,6 +2,11 @@
 
 Each case is a commit. Either the gate refuses it, or Argo CD applies the very objects that the gate judged. Whatever
 Argo CD would apply beside those was judged by nobody.
+
+The cases, and the sample of `make test`, notice each of these defects alone: a remark to Argo CD, an escaped slash,
+`?` in flow or a large integer passes; dashes with text behind them, or a byte order mark, pass. The gate's own
+tripwires notice a repeated key, a hidden file or a second object that passes. Nothing here notices that NEL, `...`,
+`1e3` or an octal number passes: that changes no answer, or another check of the gate still refuses the file.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ import pytest
 from api_server import ApiServer
 from neuroscale.core import schemas
 from neuroscale.core.waiting import attempts
-from neuroscale.kube.apply import apply_all, await_served, marked, store_definitions
+from neuroscale.kube.apply import apply_all, await_served, marked
 from neuroscale.kube.client import Identity, Object
+from neuroscale.kube.stored_definitions import store_definitions
 
 pytestmark = pytest.mark.tools
 

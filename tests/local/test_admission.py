@@ -40,7 +40,7 @@ from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.snapshot import FolderSnapshot
 from plan_factory import make_plan, make_request
-from policies_support import NAMES, POLICIES, ROOT, documents
+from policies_support import NAMES, ROOT, documents, fixture_manifests
 from policy_mutation.judge_live import Live, judge_live, measure_live
 from policy_mutation.policy_mutants import policy_mutants
 from policy_mutation.resource_mutants import resource_mutants
@@ -92,7 +92,7 @@ CASES = [
     Case(name, manifest, which == "good")
     for name in NAMES
     for which in ("good", "bad")
-    for manifest in read_manifests((POLICIES / name / f"{which}.yaml").read_bytes(), f"{which}.yaml")
+    for manifest in fixture_manifests(name, which)
     if not manifest.api_version.startswith("keda.sh/")  # no cluster here has KEDA's kinds
 ]
 
@@ -324,7 +324,10 @@ def test_more_than_half_of_what_a_policy_must_refuse_it_refuses_itself(name: str
 
 
 def test_kyverno_says_of_a_file_what_the_gate_says(judged: Mapping[Key, Judgement]) -> None:
-    """Whatever the API server lets through to it, in the same words."""
+    """Whatever the API server lets through to it, in the same words.
+
+    It fails if Kyverno does not judge ReplicaSets, as its chart presets.
+    """
     refused = {**_by_the_api_server(), **BY_THE_DEFINITION}
     others = {key: one.other for key, one in judged.items() if one.other}
     assert {key: words for key, words in others.items() if key not in refused} == {}
@@ -560,6 +563,7 @@ def test_what_is_made_of_rendered_services_in_their_teams_namespaces_passes_ever
 
 
 def test_a_good_service_cannot_be_changed_into_a_bad_one(lab: AdmissionLab, services: Sequence[Object]) -> None:
+    """It fails if Kyverno leaves out a team's namespace."""
     change = {"spec": {"predictor": {"hostNetwork": True}}}
     with pytest.raises(RefusedError) as caught:
         lab.cluster.merge(Identity.of(services[0]), change)
@@ -588,6 +592,7 @@ def workload(place: str) -> Object:
 
 @pytest.mark.parametrize("place", SYSTEM)
 def test_system_namespaces_are_left_alone(lab: AdmissionLab, place: str) -> None:
+    """It fails if Kyverno judges KServe's own namespace."""
     apply_all(lab.cluster, [namespace(place)])
     assert lab.judge(workload(place)).admitted is not None
 

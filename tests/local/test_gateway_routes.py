@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from neuroscale.local.gateway import configuration
-from neuroscale.local.gateway_routes import FIRST, SECOND, Route, Router, Service, Settings, Slice, routes
+from neuroscale.local.gateway_routes import FIRST, SECOND, Route, RoutedService, Router, Settings, Slice, routes
 
 SETTINGS = Settings("127.0.0.1:1", "/a.crt", "/c.crt", "/c.key", "this-machine")
 
@@ -71,22 +71,22 @@ def test_only_ready_pods_with_a_process_on_this_machine_are_asked(found: dict[st
 
 @pytest.mark.parametrize("url", ["", "https://", "https://a_b.example.com", "https://*.example.com", "https://{x}.com"])
 def test_a_service_without_a_host_that_can_be_one_has_no_route(url: str) -> None:
-    assert Service.of(inference_service(url=url)) is None
+    assert RoutedService.of(inference_service(url=url)) is None
 
 
 def test_the_pods_of_a_named_predictor_are_behind_its_own_service() -> None:
-    found = Service.of(inference_service(name="chat"))
+    found = RoutedService.of(inference_service(name="chat"))
     assert found is not None
     assert found.backend == "chat-predictor"
-    found = Service.of({**inference_service(), "spec": {"predictor": {"name": "b"}}})
+    found = RoutedService.of({**inference_service(), "spec": {"predictor": {"name": "b"}}})
     assert found is not None
     assert found.backend == "chat-b-predictor"
 
 
 def test_of_two_services_with_one_host_the_older_has_it_and_never_the_others_pods() -> None:
     host = "a-b-c.models.example.com"
-    old = Service(host, "2026-01-01T00:00:00Z", "b-c", "a-predictor")
-    new = Service(host, "2026-02-01T00:00:00Z", "c", "a-b-predictor")
+    old = RoutedService(host, "2026-01-01T00:00:00Z", "b-c", "a-predictor")
+    new = RoutedService(host, "2026-02-01T00:00:00Z", "c", "a-b-predictor")
     theirs = Slice("c", "a-b-predictor", ("127.127.0.2:8080",))
     assert routes([new, old], [theirs]) == (Route(host, ()),)
     own = Slice("b-c", "a-predictor", ("127.127.0.1:8080",))
@@ -94,7 +94,7 @@ def test_of_two_services_with_one_host_the_older_has_it_and_never_the_others_pod
 
 
 def test_the_slices_of_one_service_are_taken_together_and_each_address_once() -> None:
-    service = Service("chat.example.com", "", "team-alpha", "chat-predictor")
+    service = RoutedService("chat.example.com", "", "team-alpha", "chat-predictor")
     slices = [
         Slice("team-alpha", "chat-predictor", ("127.127.0.2:8080", "127.127.0.1:8080")),
         Slice("team-alpha", "chat-predictor", ("127.127.0.1:8080",)),

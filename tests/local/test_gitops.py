@@ -142,12 +142,14 @@ def test_a_change_by_hand_is_undone(gitops: GitOps, service: Service) -> None:
 
 
 def test_an_object_that_was_deleted_by_hand_comes_back(gitops: GitOps, service: Service) -> None:
+    """It fails if nothing heals."""
     (policy,) = (one for one in objects_of(service.files) if one["kind"] == "NetworkPolicy")
     assert gitops.cluster.delete(Identity.of(policy))
     gitops.wait(lambda: gitops.live(policy) is not None, ARRIVES_WITHIN, "it is back", f"{service.name}.{ENVIRONMENT}")
 
 
 def test_an_object_whose_manifest_is_gone_is_pruned(gitops: GitOps, service: Service) -> None:
+    """It fails if nothing is pruned."""
     (budget,) = (one for one in objects_of(service.files) if one["kind"] == "PodDisruptionBudget")
     assert gitops.live(budget) is not None
     gitops.merge({f"{FOLDER}/{service.name}/poddisruptionbudget.yaml": None}, "Drop it")
@@ -216,6 +218,7 @@ def test_an_object_that_the_cluster_refuses_stops_nothing_else_and_is_told_of(gi
 def test_an_object_outside_the_teams_namespaces_is_not_applied(
     gitops: GitOps, service: Service, written: str, told: str
 ) -> None:
+    """It fails if a service may be deployed into any namespace."""
     path = f"{FOLDER}/{service.name}/networkpolicy.yaml"
     place = f"  namespace: {TEAM}\n"
     assert place in service.files[path]

@@ -10,9 +10,10 @@ from urllib.parse import quote
 import pytest
 
 from forge_server import ForgeServer
-from neuroscale.forge.branches import Access, Branches, problems
+from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.interface import ForgeError, MergeRefusedError, RepositoryRef, Token
-from neuroscale.local.forge_accounts import REQUIRED_STATUS
+from neuroscale.forge.main_protection import problems
+from neuroscale.local.forge_repository import REQUIRED_STATUS
 from repositories import Repository
 from waiting import wait_for
 

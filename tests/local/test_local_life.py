@@ -167,6 +167,7 @@ def test_up_seeds_the_forge_and_a_second_up_changes_nothing_and_down_ends_everyt
 
 
 def test_a_process_that_is_killed_is_started_again_and_one_that_hangs_is_ill(local: Local) -> None:
+    """It fails if a process that was killed is not started again."""
     local.run("up")
     before = local.pids()
     for name in ("runner", "gitea"):
@@ -186,6 +187,7 @@ def test_a_process_that_is_killed_is_started_again_and_one_that_hangs_is_ill(loc
 
 
 def test_a_killed_supervisor_is_told_of_and_up_starts_anew_and_down_ends_what_is_left(local: Local) -> None:
+    """It fails if `down` leaves what a killed supervisor left."""
     local.run("up")
     first = local.running()
     os.kill(local.pids()["supervisor"], signal.SIGKILL)

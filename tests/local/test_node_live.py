@@ -272,6 +272,7 @@ def test_kubectl_shows_its_log_and_reaches_its_port(own: Own) -> None:
 
 
 def test_a_killed_agent_leaves_the_server_running_and_goes_on_with_it(own: Own) -> None:
+    """It fails if a new agent of the node does not find the server that runs."""
     state = own.gitops.local.state
     before, process = own.container(), own.process()
     agent = next(row.pid for row in look(state).processes if row.name == NAME)
@@ -285,6 +286,7 @@ def test_a_killed_agent_leaves_the_server_running_and_goes_on_with_it(own: Own) 
 
 
 def test_a_killed_server_is_counted_and_becomes_ready_again(own: Own) -> None:
+    """It fails if restarts are not counted."""
     restarts = own.container()["restartCount"]
     own.process().kill()
     own.wait(lambda: own.container()["restartCount"] == restarts + 1, "it is started again", 60)

@@ -40,7 +40,8 @@ from neuroscale.local import (
     redis,
     workflow_runner,
 )
-from neuroscale.local.forge_accounts import ADMIN, MAIN
+from neuroscale.local.forge_accounts import ADMIN
+from neuroscale.local.forge_repository import MAIN
 from neuroscale.local.kwok import SIMULATED
 from neuroscale.local.node import service as node
 from neuroscale.local.process import Record, read_report
@@ -367,6 +368,9 @@ def faults(tmp_path: Path) -> Iterator[Faults]:
 def test_every_process_can_be_killed_during_a_sync_and_nothing_merged_is_lost(
     faults: Faults, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """It notices that the node simulator starts only once, and that Redis gets a new password with each start. That a
+    readiness probe always passes it does not notice: `test_local_supervisor.py` shows the supervisor.
+    """
     assert {*FAULTS} == {SUPERVISOR, *(one.name for one in processes.processes(faults.gitops.local.state))}
     first = faults.merge(1)
     faults.await_stage(SERVED, first)

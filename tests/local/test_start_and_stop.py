@@ -34,6 +34,7 @@ def state(monkeypatch: pytest.MonkeyPatch) -> Iterator[State]:
 
 
 def test_the_port_is_replaced(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a port that was taken after it was chosen would end the start."""
     starts: list[int] = []
     with contextlib.ExitStack() as others:
 

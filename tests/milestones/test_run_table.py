@@ -9,7 +9,7 @@ import pytest
 
 from lesson_folders import README, write_lesson
 from neuroscale.milestones.lessons import Lesson, find_lessons
-from neuroscale.milestones.run_table import Row, renewed, rows
+from neuroscale.milestones.run_table import LastRun, renewed, rows
 from neuroscale.milestones.running import Ending, LessonRun, State, not_run
 
 MONDAY, TUESDAY = date(2026, 11, 23), date(2026, 11, 24)
@@ -43,8 +43,8 @@ def test_a_run_of_some_lessons_leaves_the_rows_of_the_others(lessons: list[Lesso
     assert "| [c-platform](c-platform/BEFORE.md) | not run | not run | - | - |" in page
     outcomes = [not_run(lessons[0], "no tool"), ran(lessons[1], State.REFUTED)]
     assert rows(renewed(page, lessons, outcomes, TUESDAY)) == {
-        "a-tool": Row("a-tool", "yes", "yes", 3.8, MONDAY),
-        "b-log": Row("b-log", "NO: history", "yes", 3.8, TUESDAY),
+        "a-tool": LastRun("a-tool", "yes", "yes", 3.8, MONDAY),
+        "b-log": LastRun("b-log", "NO: history", "yes", 3.8, TUESDAY),
     }
 
 

@@ -10,11 +10,12 @@ import pytest
 
 from fit_models import A100, H100, L4, deepseek_v2_lite, gpt_oss_20b, llama_8b, qwen3_30b_a3b
 from neuroscale import vllm
+from neuroscale.core.releases import release
 from neuroscale.models.config import read_config
 from neuroscale.models.facts import ModelFacts
-from neuroscale.planning.fit import Around, Device, Fit, choices, fit
+from neuroscale.planning.fit import Device, Fit, OtherCandidates, choices, fit
 from neuroscale.vllm.arguments import parse_arguments
-from neuroscale.vllm.backend_rules import NEWEST_READ, attention_names, release
+from neuroscale.vllm.backend_rules import NEWEST_READ, attention_names
 from neuroscale.vllm.engine_arguments import EngineArguments, with_variables
 
 L40S = Device("nvidia-l40s", "NVIDIA L40S", "cuda", 44.52, 864)
@@ -185,7 +186,7 @@ def test_the_advice_is_to_leave_the_choice_to_vllm() -> None:
     arguments = EngineArguments(max_model_len=2048, max_num_seqs=16, attention_backend="FLASHMLA")
     refused = fit(llama_8b(), H100, arguments)
     assert refused.max_context > 0
-    (first, *_) = choices(refused, llama_8b(), H100, arguments, Around())
+    (first, *_) = choices(refused, llama_8b(), H100, arguments, OtherCandidates())
     assert first.change == "Leave the backends of attention and experts to vLLM."
 
 

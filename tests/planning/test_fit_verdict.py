@@ -24,7 +24,7 @@ from fit_models import (
     qwen3_30b_a3b,
 )
 from neuroscale.models.facts import ModelFacts
-from neuroscale.planning.fit import Around, Device, Fit, choices, fit
+from neuroscale.planning.fit import Device, Fit, OtherCandidates, choices, fit
 from neuroscale.planning.fit.device import family_of
 from neuroscale.planning.fit.versions import behaviour
 from neuroscale.vllm.engine_arguments import EngineArguments
@@ -170,7 +170,7 @@ def test_the_default_share_of_a_memory_that_the_host_shares_is_refused() -> None
     assert any("--used-gib" in reason for reason in unsure.reasons)
     assert _spark(0.8).verdict == "fits"
     assert (_spark(0.97).verdict, _spark(0.97).close) == ("refused", "")
-    found = choices(default, llama_8b(), GB10, EngineArguments(max_model_len=8192), Around())
+    found = choices(default, llama_8b(), GB10, EngineArguments(max_model_len=8192), OtherCandidates())
     assert ("--gpu-memory-utilization=0.83",) in [choice.arguments for choice in found]
 
 
@@ -319,12 +319,12 @@ def test_the_log_is_worded_as_the_version_words_it() -> None:
     assert len(fit(llama_8b(), H100, arguments).log) == 3
 
 
-def _around(*devices: Device) -> Around:
+def _around(*devices: Device) -> OtherCandidates:
     hourly = {"nvidia-l4": Decimal("0.7"), "nvidia-h100-80gb": Decimal("11")}
     model = qwen3_30b_a3b()
     halves = {group: size // 2 for group, size in model.weight_bytes.items()}
     copy = replace(model, name="qwen-fp8", weight_bytes=halves)
-    return Around((copy,), devices, lambda name, count: hourly[name] * count if name in hourly else None)
+    return OtherCandidates((copy,), devices, lambda name, count: hourly[name] * count if name in hourly else None)
 
 
 def test_a_refusal_names_what_starts_cheapest_first() -> None:

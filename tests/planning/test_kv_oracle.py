@@ -2,6 +2,11 @@
 
 Real engines of the pinned version are started on the CPU with dummy weights (`start`); sizes and devices that this
 machine lacks are planned by vLLM's own functions (`build`: its model without memory behind it, `plan`: layers alone).
+
+They fail if one of these defects is planted alone, also where `make test` asks its sample: a float32 or 8-bit cache
+has the wrong width; the vocabulary is not padded; `mlp_only_layers` is ignored; a missing `q_lora_rank` counts as the
+hidden size; ranks that share a context each keep all of it; experts are not spread over ranks; a window is one token
+longer; KV heads are split beyond their number; overlapping steps count once; a CPU's block is 64 tokens.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 
 from fit_models import H100, L4, llama_8b, qwen3_30b_a3b
 from neuroscale.models.facts import ModelFacts
-from neuroscale.planning.fit import Around, Choice, Device, choices, fit
+from neuroscale.planning.fit import Choice, Device, OtherCandidates, choices, fit
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 
@@ -30,7 +30,7 @@ def named(
     facts = llama_8b()
     refused = fit(facts, device, arguments)
     assert refused.verdict == "refused"
-    around = Around(copies, others, lambda name, count: {"nvidia-h100-80gb": Decimal(11)}.get(name))
+    around = OtherCandidates(copies, others, lambda name, count: {"nvidia-h100-80gb": Decimal(11)}.get(name))
     return choices(refused, facts, device, arguments, around)
 
 
@@ -92,7 +92,7 @@ def test_every_named_change_starts(gib: float, length: int) -> None:
     card, arguments = own_card(gib, "fp8", counts=(1, 2)), EngineArguments(max_model_len=length)
     refused = fit(facts, card, arguments)
     devices = {device.name: device for device in (card, L4)}
-    found = choices(refused, facts, card, arguments, Around(tuple(copies.values()), (L4,)))
+    found = choices(refused, facts, card, arguments, OtherCandidates(tuple(copies.values()), (L4,)))
     assert found
     assert not any("--tensor-parallel-size=1" in choice.arguments for choice in found)
     for choice in found:

@@ -14,9 +14,10 @@ from neuroscale.planning.replica_memory import served_facts
 from neuroscale.planning.speed import Estimate, Load, ReplicaSpeed
 from neuroscale.planning.speed.coverage import Shared, is_apart, shared_by
 from neuroscale.planning.speed.kinds import accelerator_class
-from neuroscale.planning.speed.rates import fitted_values
+from neuroscale.planning.speed.rates import fitted, fitted_values
 from neuroscale.vllm.engine_arguments import EngineArguments
-from platform_repository import CATALOG
+from platform_repository import CATALOG, ROOT
+from speed_fit.results import text_of
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 MODELS = (LLAMA, "google/gemma-4-26B-A4B-it", "google/gemma-4-E2B-it", "deepseek-ai/DeepSeek-V3.2", "Qwen/Qwen3.5-27B")
@@ -252,3 +253,11 @@ def test_the_cache_holds_more_requests_while_their_answers_are_written() -> None
     server = replace(replica(LLAMA, "nvidia-l4"), held=100)
     waits = [value(server.under(Load(users, 500, 1000)).ttft_mean) for users in (100, 130, 180)]
     assert waits[1] < 2 * waits[0] < 10 * waits[0] < waits[2]
+
+
+def test_the_fitted_values_have_a_line_each() -> None:
+    text = (ROOT / "src/neuroscale/planning/speed/fitted.json").read_text()
+    assert text == text_of(fitted()), "Run scripts/fit-speed, which writes it."
+    assert [line.partition('"value"')[0] for line in text.splitlines() if '"value"' in line] == [
+        f'  "{name}": {{' for name in fitted_values()
+    ]

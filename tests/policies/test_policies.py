@@ -31,16 +31,12 @@ from neuroscale.policies.policy_set import SHARED_TEXT, TRIPWIRES, load_policy_s
 from neuroscale.policies.render import rendered
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from platform_repository import CATALOG
-from policies_support import NAMES, POLICIES, ROOT, documents, judge, judges, policy
+from policies_support import NAMES, POLICIES, ROOT, documents, fixtures, judge, judges, policy
 
 SERVICES = ROOT / "tests" / "data" / "policies" / "services.yaml"
 OF_SERVICES = [name for name in NAMES if judges(name, "inferenceservices")]
 EXPECTED = "neuroscale.dev/expect-message"
 PATH = r"(?:kind|metadata|spec)(?:\.[A-Za-z-]+(?:\[\d+\])?)*"
-
-
-def fixtures(name: str, which: str) -> list[dict[str, Any]]:
-    return documents(POLICIES / name / f"{which}.yaml")
 
 
 # The form of a policy folder ------------------------------------------------------------------------------------------
@@ -223,6 +219,9 @@ def own_tests(tmp_path_factory: pytest.TempPathFactory, kyverno_once: None) -> d
 def test_good_resources_pass_and_bad_ones_are_refused_in_the_words_they_announce(
     name: str, own_tests: dict[str, Evaluation]
 ) -> None:
+    """It fails if one of these defects is planted alone: `-dpl` and `-dp2` do not count as data-parallel sizes; an
+    image tag may be a major version alone; `0` counts as a number of accelerators.
+    """
     evaluation = own_tests[name]
     assert [f"{finding.subject}: {finding.message}" for finding in evaluation.findings] == []
     assert evaluation.evaluated == evaluation.expected == len(fixtures(name, "good")) + len(fixtures(name, "bad"))

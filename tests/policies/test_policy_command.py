@@ -13,12 +13,13 @@ import pytest
 
 from command_line import Said, commands
 from neuroscale.core import schemas, tool_cache
+from neuroscale.core.yaml_io import dump
 from neuroscale.gate.checks.changed_policies import evaluate_policy_tests
 from neuroscale.gate.checks.policy import check_reach
 from neuroscale.policies.description import describe
 from neuroscale.policies.policy_set import load_policy_set
 from neuroscale.repo.snapshot import FolderSnapshot
-from policies_support import NAMES, ROOT, documents, judge, judges
+from policies_support import NAMES, ROOT, documents, fixtures, judge, judges
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_every_policy_is_listed_and_explained_by_its_own_words(run: Callable[...
     policies = load_policy_set(snapshot)
     for policy in policies.policies:
         found = describe(snapshot, policies, policy)
-        announced = documents(ROOT / "policies" / policy.name / "bad.yaml")
+        announced = fixtures(policy.name, "bad")
         said = {one["metadata"]["annotations"]["neuroscale.dev/expect-message"].partition(": ")[2] for one in announced}
         assert said == set(found.messages), policy.name
         assert (found.good, found.bad) >= (1, len(announced))
@@ -60,6 +61,12 @@ def test_the_fields_that_a_policy_reads_are_named(run: Callable[..., Said]) -> N
     shown = run("explain", "ownership-labels", "--repository", ROOT).out
     assert "cost-center is missing or empty" in shown
     assert "neuroscale milestones a-policy-engine-that-exits-0" in shown
+    refused = next(value for value in fixtures("no-host-access", "bad") if value["kind"] == "CronJob")
+    case = refused["metadata"]["name"]
+    assert run("explain", "no-host-access", case, "--json", "--repository", ROOT).json == refused
+    assert run("explain", "no-host-access", case, "--repository", ROOT).out == dump(refused)
+    missed = run("explain", "no-host-access", case[:-1], "--repository", ROOT)
+    assert (missed.status, f"Did you mean '{case}'" in missed.err) == (2, True)
     unknown = run("explain", "ownership-label", "--repository", ROOT)
     assert (unknown.status, "ownership-labels" in unknown.err) == (2, True)
 
@@ -131,11 +138,12 @@ def test_the_example_in_a_new_policy_about_pods_works_once_it_replaces_the_rule(
 
 
 def test_shared_text_and_cases_are_written_once(run: Callable[..., Said], repository: Path) -> None:
+    run("render", "--repository", repository)  # the files that git does not track
     assert run("render", "--repository", repository).out == ""
     shared = repository / "policies/shared.yaml"
     shared.write_text(shared.read_text().replace("# Every pod spec", "# Each pod spec"))
-    bad = repository / "policies/non-root/bad.yaml"
-    bad.write_text(bad.read_text() + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: bad-new}\n")
+    path = repository / "policies/non-root/cases.yaml"
+    path.write_text(f"{path.read_text()}  - {{name: bad-new, patch: {{apiVersion: v1, kind: Secret}}, message: new}}\n")
     written = run("render", "--repository", repository).out.split()
     assert "policies/pinned-models/policy.yaml" in written
     assert [path for path in written if path.endswith("test.yaml")] == [
@@ -143,6 +151,7 @@ def test_shared_text_and_cases_are_written_once(run: Callable[..., Said], reposi
     ]
     (cases,) = documents(repository / written[written.index("policies/non-root/policy.yaml") + 1])
     assert cases["results"][-1]["resources"] == ["bad-new"]
+    assert documents(repository / ".state/policies/non-root/bad.yaml")[-1]["metadata"]["name"] == "bad-new"
     assert "# Each pod spec" in (repository / "policies/non-root/policy.yaml").read_text()
     assert run("render", "--repository", repository).out == ""
 

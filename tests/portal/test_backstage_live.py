@@ -20,7 +20,8 @@ from backstage_pages import FORM, Backstage, Person, chromium
 from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.interface import PullRequest
 from neuroscale.forge.rest import Forge, wait_for_status
-from neuroscale.local.forge_accounts import MAINTAINER, REQUIRED_STATUS
+from neuroscale.local.forge_accounts import MAINTAINER
+from neuroscale.local.forge_repository import REQUIRED_STATUS
 from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.state import State
 from portal_lab import beside

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from forge_server import ForgeServer
-from neuroscale.forge.branches import REQUIRED_CHECK
+from neuroscale.forge.main_protection import REQUIRED_CHECK
 from neuroscale.portal.services import Figure, Measured, chart
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from platform_repository import CATALOG, SETTINGS, TEMPLATE

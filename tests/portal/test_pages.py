@@ -20,9 +20,9 @@ from examples import examples
 from neuroscale.cluster.service_status import ServiceStatus
 from neuroscale.forge.after_merge.comments import MARKER as SMOKE_MARKER
 from neuroscale.forge.after_merge.comments import Record
-from neuroscale.forge.branches import REQUIRED_CHECK
 from neuroscale.forge.interface import Account, Comment, CommitStatus
-from neuroscale.portal import exposure, kept, rendering
+from neuroscale.forge.main_protection import REQUIRED_CHECK
+from neuroscale.portal import exposure, kept_answers, rendering
 from neuroscale.portal.app import create_app
 from neuroscale.portal.exposure import exposure_at
 from neuroscale.portal.form_fields import sheet
@@ -153,7 +153,7 @@ class SilentCluster(NoCluster):
 def test_a_cluster_that_does_not_answer_holds_up_no_page(
     pending_changes: FakePendingChanges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "_WAITS", 0.3)
+    monkeypatch.setattr(kept_answers, "_WAITS", 0.3)
     cluster = SilentCluster()
     client = Client(create_app(pending_changes, cluster, EXPOSURE), ADDRESS, "127.0.0.1")
     assert client.send_form("/sign-in", {"token": DEVELOPER}).status_code == 303

@@ -17,7 +17,7 @@ from starlette.routing import Mount
 
 from neuroscale.cluster.service_status import ServiceStatus
 from neuroscale.forge.interface import Comment
-from neuroscale.portal import kept
+from neuroscale.portal import kept_answers
 from neuroscale.portal.app import create_app
 from neuroscale.portal.services import Measured, Said
 from neuroscale.rendering.planning_inputs import PlanningInputs
@@ -182,7 +182,7 @@ def test_a_right_that_was_taken_away_ends_within_seconds(
     lab: FakePendingChanges, app: FastAPI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = person(app, DEVELOPER)
-    monkeypatch.setattr(kept, "_KEPT", 60.0)
+    monkeypatch.setattr(kept_answers, "_KEPT", 60.0)
     assert client.get("/services").status_code == 200
     lab.readers.discard(DEVELOPER)
     assert client.get("/services").status_code == 200, "the forge was asked a moment ago"

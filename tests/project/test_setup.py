@@ -446,6 +446,23 @@ def test_with_a_bundle_set_up_needs_less_disk(tmp_path: Path, monkeypatch: pytes
     assert needed["taken"] < 2.5
 
 
+def test_the_objects_that_policies_refuse_are_written_again_after_a_change_of_their_sources(tmp_path: Path) -> None:
+    shutil.copytree(REPOSITORY / "policies", tmp_path / "policies")
+    for name in (".venv", "requirements", "platform"):
+        (tmp_path / name).symlink_to(REPOSITORY / name)
+    step = Steps(tmp_path, tmp_path / "cache")._bad_objects()
+    written = tmp_path / ".state/policies/refused-kinds/bad.yaml"
+    assert not step.done()
+    step.work()
+    assert step.done()
+    assert "name: bad-scaled-job\n" in written.read_text()
+    cases = tmp_path / "policies/refused-kinds/cases.yaml"
+    cases.write_text(cases.read_text().replace("bad-scaled-job", "bad-scaled"))
+    assert not step.done()
+    step.work()
+    assert "name: bad-scaled\n" in written.read_text()
+
+
 def test_gos_caches_are_removed_after_the_last_tool(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -93,6 +93,7 @@ def test_a_service_may_hold_what_the_template_renders_and_only_in_its_teams_name
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_what_argo_cd_deploys_heals_prunes_and_never_takes_anothers_object(environment: str) -> None:
+    """It fails if Argo CD does not ask the API server for the difference."""
     found = objects(environment)
     specs = [each["spec"] for each in found if each["kind"] == "Application"]
     specs += [each["spec"]["template"]["spec"] for each in found if each["kind"] == "ApplicationSet"]

@@ -21,8 +21,9 @@ from neuroscale.local.charts import Chart as LocalChart
 from neuroscale.local.charts import render as render_chart
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.rendering.platform.charts import CLUSTERS, chart_values, load_charts
-from neuroscale.rendering.platform.files import KYVERNO, render_repository, system_namespaces
+from neuroscale.rendering.platform.files import render_repository
 from neuroscale.rendering.platform.monitoring import SCRAPE
+from neuroscale.rendering.platform.tenancy import KYVERNO, system_namespaces
 from neuroscale.repo.snapshot import FolderSnapshot
 from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, copy_platform, edit, rendered_platform
 from policies_support import NAMES, judge

@@ -15,8 +15,9 @@ from api_server import ApiServer
 from neuroscale.kube.client import Identity, Object, RefusedError
 from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import plan
-from neuroscale.rendering.platform.files import TENANCY_FOLDER, render_tenancy
+from neuroscale.rendering.platform.tenancy import render_tenancy
 from neuroscale.rendering.service_folder import render
+from neuroscale.repo.layout import TENANCY
 from neuroscale.request.service_request import Request
 from platform_repository import CATALOG, SETTINGS, TEMPLATE
 
@@ -32,7 +33,7 @@ def objects(team: str) -> list[Object]:
     return [
         found
         for path, text in files.items()
-        if path.startswith(f"{TENANCY_FOLDER}/{team}/")
+        if path.startswith(f"{TENANCY}/{team}/")
         for found in yaml.safe_load_all(text)
     ]
 

@@ -16,7 +16,7 @@ from cluster_lab import install_kinds
 from neuroscale.core.errors import InputError
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
 from neuroscale.local.start_and_stop import with_contexts
-from neuroscale.rendering.platform import files
+from neuroscale.rendering.platform import tenancy
 from platform_repository import CATALOG
 from waiting import wait_for
 
@@ -47,7 +47,7 @@ MAY_NOT = [
 @pytest.fixture(scope="module")
 def server(api_server: ApiServer) -> ApiServer:
     """An API server with the teams' places in it, and what the smoke tests may do."""
-    found = [one for text in files.render_tenancy(CATALOG).values() for one in yaml.safe_load_all(text)]
+    found = [one for text in tenancy.render_tenancy(CATALOG).values() for one in yaml.safe_load_all(text)]
     install_kinds(api_server)
     for one in sorted(found, key=lambda one: one["kind"] != "Namespace"):
         api_server.cluster.apply(one)
@@ -57,7 +57,7 @@ def server(api_server: ApiServer) -> ApiServer:
 @pytest.fixture(scope="module")
 def tester(server: ApiServer) -> Iterator[Cluster]:
     """The cluster as the smoke tests' user sees it."""
-    path = server.kubeconfig_of(USER, (files.SMOKE_TESTS,))
+    path = server.kubeconfig_of(USER, (tenancy.SMOKE_TESTS,))
     context = json.loads(path.read_text())["contexts"][0]["name"]
     with contextlib.closing(Cluster.of_kubeconfig(path, context)) as found:
         yield found
@@ -65,7 +65,7 @@ def tester(server: ApiServer) -> Iterator[Cluster]:
 
 def test_each_environment_is_a_context_of_the_kubeconfig_that_workflows_get(server: ApiServer, tmp_path: Path) -> None:
     file = tmp_path / "kubeconfig"
-    file.write_text(with_contexts(server.kubeconfig_of(USER, (files.SMOKE_TESTS,)).read_text(), ["local", "dev"]))
+    file.write_text(with_contexts(server.kubeconfig_of(USER, (tenancy.SMOKE_TESTS,)).read_text(), ["local", "dev"]))
     for environment in ("local", "dev"):
         with contextlib.closing(Cluster.of_kubeconfig(file, environment)) as cluster:
             assert cluster.list("v1", "Pod", NAMESPACE) == []
@@ -79,7 +79,7 @@ def may(server: ApiServer, verb: str, resource: str, group: str, namespace: str)
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
-        "spec": {"user": USER, "groups": [files.SMOKE_TESTS], "resourceAttributes": attributes},
+        "spec": {"user": USER, "groups": [tenancy.SMOKE_TESTS], "resourceAttributes": attributes},
     }
     answer = server.cluster.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", None, review)
     return bool(answer["status"]["allowed"])

@@ -2,6 +2,12 @@
 
 A real vLLM stands behind a proxy that breaks one thing at a time; what belongs to cluster and repository is broken for
 real, and mended again.
+
+The breakages, and the sample of `make test`, notice each of these defects alone: a shorter context than planned
+passes; any error passes for a prompt that is too long, or the error need not name the length; `/v1/responses` is not
+tried without a key; miscounted completions pass; a certificate that ends soon passes; Argo CD may lack the merged
+commit; general labels of pods are not compared. `test_smoke_garbage.py` notices that repeated phrases are found only
+by characters. Nothing notices that one of two counters may stand still.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
 from neuroscale.local import control_plane, kserve, kyverno
 from neuroscale.local.charts import GROUP_VERSION, WEBHOOK_KINDS
+from neuroscale.local.cluster_parts import definitions
 from neuroscale.local.kserve import Kserve, defaulting_problem
 from neuroscale.local.kyverno import Kyverno, await_policies
-from neuroscale.local.upstream import definitions
 from neuroscale.policies.policy_set import PolicySet, load_policy_set
 from neuroscale.repo.snapshot import FolderSnapshot
 from policies_support import ROOT

@@ -23,8 +23,9 @@ from neuroscale.cli.app import app
 from neuroscale.core import schemas
 from neuroscale.core.errors import NeuroscaleError
 from neuroscale.core.tool_cache import REPOSITORY
-from neuroscale.kube.apply import await_served, store_definitions
+from neuroscale.kube.apply import await_served
 from neuroscale.kube.client import Cluster, Identity, Object
+from neuroscale.kube.stored_definitions import store_definitions
 from plan_factory import ANSWERS
 
 SERVICE = str(ANSWERS["service"])

@@ -12,7 +12,7 @@ import yaml
 
 from neuroscale.catalog import Catalog
 from neuroscale.costs.bill import CostChange, ServiceCost
-from neuroscale.costs.difference import Service, Side, compare
+from neuroscale.costs.difference import ChangedService, Side, compare
 from neuroscale.costs.pricing import Prices
 from neuroscale.planning.plan import Plan
 from platform_repository import CATALOG, SETTINGS
@@ -72,12 +72,12 @@ def service(
     environment: str = "dev",
     name: str = "chat",
     plan: Any = None,
-) -> Service:
+) -> ChangedService:
     assert plan is None or isinstance(plan, Plan)
-    return Service(environment, name, side(*before), side(*after), plan)
+    return ChangedService(environment, name, side(*before), side(*after), plan)
 
 
-def changed(*services: Service, at: Prices | None = None, today: date = TODAY) -> CostChange | None:
+def changed(*services: ChangedService, at: Prices | None = None, today: date = TODAY) -> CostChange | None:
     return compare(services, prices(), at or prices(), today)
 
 

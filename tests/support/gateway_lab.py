@@ -21,9 +21,9 @@ from local_processes import Running, local_state, running
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.local import control_plane, gateway, kserve
+from neuroscale.local.cluster_parts import definitions
 from neuroscale.local.gateway import Gateway
 from neuroscale.local.node.service import NODE
-from neuroscale.local.upstream import definitions
 from waiting import wait_for
 
 DOMAIN = "models.example.com"

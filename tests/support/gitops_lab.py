@@ -23,7 +23,8 @@ from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.kube.control_plane import ADMINISTRATOR
 from neuroscale.local.argocd import APPLICATION_SETS, CONTROLLER, RELAY, REPO_SERVER, SERVER, ArgoCD
 from neuroscale.local.control_plane import cluster, control_plane
-from neuroscale.local.forge_accounts import ADMIN, MAIN
+from neuroscale.local.forge_accounts import ADMIN
+from neuroscale.local.forge_repository import MAIN
 from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.gitea import NAME as FORGE
 from neuroscale.local.start_and_stop import last_lines

@@ -11,6 +11,9 @@ from typing import Any
 
 from neuroscale.core import tool_cache
 from neuroscale.core.yaml_io import flow, read_documents, read_mapping
+from neuroscale.manifests.objects import Manifest
+from neuroscale.policies.bad_objects import bad_objects, good_objects
+from neuroscale.repo.snapshot import FolderSnapshot
 
 ROOT = Path(__file__).parents[2]
 POLICIES = ROOT / "policies"
@@ -36,6 +39,16 @@ def judges(name: str, plural: str) -> bool:
 def documents(path: Path) -> list[dict[str, Any]]:
     """The objects of a YAML file."""
     return [document.value for document in read_documents(path.read_text(), str(path))]
+
+
+def fixture_manifests(name: str, which: str) -> list[Manifest]:
+    """The `good` or the `bad` objects of a policy, each with its place."""
+    return {"good": good_objects, "bad": bad_objects}[which](FolderSnapshot(ROOT), name)
+
+
+def fixtures(name: str, which: str) -> list[dict[str, Any]]:
+    """The `good` or the `bad` objects of a policy."""
+    return [manifest.value for manifest in fixture_manifests(name, which)]
 
 
 def judge(names: Iterable[str], objects: list[dict[str, Any]], folder: Path) -> Answers:

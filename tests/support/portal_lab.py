@@ -187,7 +187,7 @@ class FakePendingChanges(PendingChanges):
         publisher = FakePublisher(self.git.text("rev-parse", "HEAD"), self.pulls, self.forge)
         yield Desk(self.git, publisher, say, person.asked_by)
 
-    def bring(self, person: Person, change: Callable[[Desk], Change], say: Say = lambda _: None) -> Outcome | Refused:
+    def propose(self, person: Person, change: Callable[[Desk], Change], say: Say = lambda _: None) -> Outcome | Refused:
         if self.waits is not None:
             self.waits.wait(20)
         with self.desk(person, say) as desk:

@@ -15,7 +15,7 @@ from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.interface import MergeRefusedError, PullRequest, RepositoryRef
 from neuroscale.forge.rest import wait_for_status
-from neuroscale.local.forge_accounts import REQUIRED_STATUS
+from neuroscale.local.forge_repository import REQUIRED_STATUS
 from repositories import Repository, copy_of_this_repository
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,4 +1,12 @@
-"""vLLM's command line is read here as vLLM itself reads it."""
+"""vLLM's command line is read here as vLLM itself reads it.
+
+The tests that ask vLLM's own parser fail if one of these defects is planted alone, also where they ask the sample of
+`make test`: only the first underscore of an option counts as a dash; `2g` is 2 GiB, or `25.6k` loses its decimals;
+`None` no longer stands for a missing value; an option given twice below one key (`--x.a.b`, `--x.a.c`) keeps the
+last, or `key+` does not split at commas; a device list keeps its spaces; `--served_model_name` is ignored; the
+`--no-` form of a flag switches it on; a configuration refuses `"7.0"` or `ON`; only two of three forms of a value
+count; an upper bound excludes itself; bounds or items of lists are not checked.
+"""
 
 from __future__ import annotations
 

@@ -25,9 +25,9 @@ from neuroscale.cluster.endpoint import chat, key
 from neuroscale.cluster.endpoint.access import open_endpoint
 from neuroscale.cluster.endpoint.connection import Endpoint, client
 from neuroscale.cluster.services_in_git import planned_service
+from neuroscale.core.addresses import checked_address
 from neuroscale.core.errors import InputError
 from neuroscale.core.tool_cache import PinError
-from neuroscale.core.validation import checked_address
 from neuroscale.local.model_server import ModelServer
 from neuroscale.planning import speed_question
 from neuroscale.planning.fit_question import Question
@@ -39,7 +39,7 @@ from neuroscale.repo.snapshot import FolderSnapshot, Snapshot
 
 
 @dataclass(frozen=True)
-class Asked:
+class BenchOptions:
     """The options that say what is measured. `given`: what the options tell of the replica."""
 
     service: str
@@ -120,7 +120,7 @@ class Place:
 
 
 @contextlib.contextmanager
-def opened_place(asked: Asked, repository: Callable[[], Repository], progress: Progress) -> Iterator[Place]:
+def opened_place(asked: BenchOptions, repository: Callable[[], Repository], progress: Progress) -> Iterator[Place]:
     """The endpoint, for as long as the context lasts. Raises InputError, EndpointError and KubernetesError."""
     if asked.service:
         opened = repository()
@@ -147,7 +147,7 @@ def opened_place(asked: Asked, repository: Callable[[], Repository], progress: P
 
 
 def service_place(
-    asked: Asked, opened: Repository, endpoint: Endpoint, service: Service, files: Snapshot | None = None
+    asked: BenchOptions, opened: Repository, endpoint: Endpoint, service: Service, files: Snapshot | None = None
 ) -> Place:
     """A service's open endpoint with its plan in `files` (None: in the work tree). Raises InputError and
     EndpointError."""
@@ -169,7 +169,7 @@ def service_place(
     return replace(place, subject=subject, load=plan.load if plan else None, promise=promise)
 
 
-def _of_address(asked: Asked, catalog: Catalog, endpoint: Endpoint) -> Place:
+def _of_address(asked: BenchOptions, catalog: Catalog, endpoint: Endpoint) -> Place:
     facts = ask(endpoint)
     question, remarks = replace(asked.given, look_up=partial(load_model, catalog=catalog)), []
     if not question.model and facts.model in catalog.models:
@@ -183,7 +183,7 @@ def _of_address(asked: Asked, catalog: Catalog, endpoint: Endpoint) -> Place:
 
 
 def _place(
-    asked: Asked,
+    asked: BenchOptions,
     endpoint: Endpoint,
     facts: ServerFacts,
     catalog: Catalog,
@@ -235,7 +235,7 @@ def _tokenizer(named: str, facts: ServerFacts, weights: Any, model: str) -> tupl
     raise InputError.at("the tokenizer", "", told, "Name its folder, or its repository of the Hub: --tokenizer.")
 
 
-def _price(asked: Asked, opened: Repository, plan: Plan | None, environment: str) -> tuple[Decimal | None, str]:
+def _price(asked: BenchOptions, opened: Repository, plan: Plan | None, environment: str) -> tuple[Decimal | None, str]:
     """US dollars per hour of one replica of a service, and their source."""
     if asked.hourly is not None:
         return asked.hourly, "--usd-per-hour"

@@ -20,6 +20,7 @@ from neuroscale.catalog.model_lookup import load_model
 from neuroscale.catalog.new_entry import entry_path, measured_text
 from neuroscale.core.errors import InputError
 from neuroscale.core.files import read_bounded, sha256
+from neuroscale.core.json_text import read_object
 from neuroscale.core.printable import plainly_counted
 from neuroscale.core.quantities import duration
 from neuroscale.core.units import MIB
@@ -64,12 +65,12 @@ def of_bench(path: Path, catalog: Catalog) -> Measured:
     """The measurement in the `bench.json` of a run. Raises InputError for a run that proves nothing: one with failed
     requests, or of a server that is not known."""
     where = str(path)
-    told = _json(path)
-    for cell in _mappings(told.get("cells")):
+    result = _json(path)
+    for cell in _mappings(result.get("cells")):
         if cell.get("state") == "failed":
             named = f"{cell.get('users')} users, {cell.get('prompt_tokens')} + {cell.get('answer_tokens')} tokens"
             raise InputError.at(where, "cells", f"a load failed ({named}): {cell.get('reason')}", "Measure again.")
-    loads = _mappings(told.get("loads"))
+    loads = _mappings(result.get("loads"))
     if not loads:
         raise InputError.at(where, "loads", "holds no measured load", "Run `neuroscale bench` to its end.")
     lacking = {
@@ -81,39 +82,39 @@ def of_bench(path: Path, catalog: Catalog) -> Measured:
         "report": "no folder of an earlier run that was broken off",
     }
     for name, option in lacking.items():
-        if told.get(name) in (None, "", 0):
+        if result.get(name) in (None, "", 0):
             fix = f"Measure again: give `neuroscale bench` {option}."
             raise InputError.at(where, name, "is not known, so nobody could tell what was measured", fix)
-    _check_report(path, str(told["report"]))
-    words = told["vllm_args"]
+    _check_report(path, str(result["report"]))
+    words = result["vllm_args"]
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise InputError.at(where, "vllm_args", "is not a list of words", "Measure again with `neuroscale bench`.")
-    of = str(told.get("service") or "an endpoint")
-    source = f"neuroscale bench of {of} with guidellm {told.get('guidellm_version') or '(no version)'}"
+    of = str(result.get("service") or "an endpoint")
+    source = f"neuroscale bench of {of} with guidellm {result.get('guidellm_version') or '(no version)'}"
     loads = sorted(loads, key=lambda load: [str(load.get(name)).zfill(12) for name in _KEY])
-    values = {"loads": loads, "date": told.get("date"), "report": told["report"], "source": source}
+    values = {"loads": loads, "date": result.get("date"), "report": result["report"], "source": source}
     question = _question(
-        str(told["model"]), str(told["accelerator"]), told["count"], words, str(told["vllm_version"]), where
+        str(result["model"]), str(result["accelerator"]), result["count"], words, str(result["vllm_version"]), where
     )
-    return _measured(question, catalog, values, told.get("revision"), where)
+    return _measured(question, catalog, values, result.get("revision"), where)
 
 
 def of_start(explained: Explanation, catalog: Catalog) -> Measured:
     """The measurement of a good start, by its log. Raises InputError where it ended, or the log tells too little."""
     where, facts, planned = explained.service or "the log", explained.facts, explained.planned
     if explained.diagnosis.verdict != "healthy":
-        told = "is no log of a good start, so nothing is recorded"
-        raise InputError.at(where, "", told, "Mend what `neuroscale explain` names, and record the start after that.")
+        fault = "is no log of a good start, so nothing is recorded"
+        raise InputError.at(where, "", fault, "Mend what `neuroscale explain` names, and record the start after that.")
     if planned is None:
-        told = f"does not tell what ran: {explained.no_next or 'the plan cannot judge it'}"
-        raise InputError.at(where, "", told, "Name --model, --accelerator and --vllm-args.")
+        fault = f"does not tell what ran: {explained.no_next or 'the plan cannot judge it'}"
+        raise InputError.at(where, "", fault, "Name --model, --accelerator and --vllm-args.")
     if not facts.version or not facts.model:
-        told = "lacks the begin of the start, which tells the version and the arguments"
-        raise InputError.at(where, "", told, "Explain the log of a start from its first line on.")
+        fault = "lacks the begin of the start, which tells the version and the arguments"
+        raise InputError.at(where, "", fault, "Explain the log of a start from its first line on.")
     figures = facts.measured
     if "weights_gib" not in figures and "start_seconds" not in figures:
-        told = "tells neither what the weights take ('Model loading took') nor how long the engine's start took"
-        raise InputError.at(where, "", told, "Explain the log of a start from its first line on.")
+        fault = "tells neither what the weights take ('Model loading took') nor how long the engine's start took"
+        raise InputError.at(where, "", fault, "Explain the log of a start from its first line on.")
     start = MeasuredStart(
         weights_gib=figures.get("weights_gib"),
         kv_cache_gib=figures.get("available_kv_cache_gib"),
@@ -132,8 +133,8 @@ def of_start(explained: Explanation, catalog: Catalog) -> Measured:
     }
     version = match[0] if (match := _VERSION.match(facts.version)) and match[0] == facts.version else ""
     if not version:
-        told = f"is of vLLM {facts.version}, which is no release"
-        raise InputError.at(where, "", told, "Record the start of a released version.")
+        fault = f"is of vLLM {facts.version}, which is no release"
+        raise InputError.at(where, "", fault, "Record the start of a released version.")
     words = words_of(facts.arguments, version)
     question = _question(planned.model, planned.accelerator, planned.count, words, version, where)
     return _measured(question, catalog, values, None, where)
@@ -157,25 +158,25 @@ def _make(measured: Measured, base: Snapshot, newest: Snapshot) -> Made:
     if not isinstance(entry, ModelEntry) or entry.name != measured.model:
         raise InputError.at(path, "name", f"is not {measured.model!r}", "Rename one of the two models.")
     if added.weights != entry.weights_digest:
-        told = f"describes other weights than those of {added.report[:19]}... that were measured"
-        raise InputError.at(path, "config", told, "Bring this clone up to date, and measure what the entry describes.")
-    there = next((one for one in entry.measurements if one.key == added.key), None)
-    if there is not None and (there.loads, there.start) == (added.loads, added.start):
-        return _made(path, text, entry, there, base)
+        fault = f"describes other weights than those of {added.report[:19]}... that were measured"
+        raise InputError.at(path, "config", fault, "Bring this clone up to date, and measure what the entry describes.")
+    recorded = next((known for known in entry.measurements if known.key == added.key), None)
+    if recorded is not None and (recorded.loads, recorded.start) == (added.loads, added.start):
+        return _made(path, text, entry, recorded, base)
     measurements = with_measurement(entry.measurements, added)
     return _made(path, measured_text(text, path, measurements), entry, added, base)
 
 
-def _made(path: str, text: str, entry: ModelEntry, one: Measurement, base: Snapshot) -> Made:
+def _made(path: str, text: str, entry: ModelEntry, measurement: Measurement, base: Snapshot) -> Made:
     files = {each.path: base.read(each.path) or b"" for each in base.entries(CATALOG)}
     catalog = load_catalog(MemorySnapshot({**files, path: text.encode()}))
     model = catalog.models[entry.name]
-    place = model.measurements.index(one)
-    for at, field, told in faults_of(model, catalog.accelerators, datetime.now(UTC).date()):
+    place = model.measurements.index(measurement)
+    for at, field, fault in faults_of(model, catalog.accelerators, datetime.now(UTC).date()):
         if at == place:
-            raise InputError.at(path, f"{MEASUREMENTS}[{place}].{field}", told.rstrip("."), "Measure again.")
+            raise InputError.at(path, f"{MEASUREMENTS}[{place}].{field}", fault.rstrip("."), "Measure again.")
     remarks = tuple(sentence for at, sentence in remarks_on(model, catalog.accelerators) if at == place)
-    return Made(path, text, one, remarks)
+    return Made(path, text, measurement, remarks)
 
 
 def _measured(question: Question, catalog: Catalog, values: Mapping[str, Any], revision: Any, where: str) -> Measured:
@@ -183,27 +184,27 @@ def _measured(question: Question, catalog: Catalog, values: Mapping[str, Any], r
     if entry is None:
         fix = f"{suggest(question.model, catalog.models, MODELS)} Or add it: neuroscale catalog add {question.model}"
         raise InputError.at(where, "model", f"{question.model!r} is not a model of the catalog", fix)
-    said = asked(replace(question, look_up=partial(load_model, catalog=catalog)), catalog)
-    if said.problems:
-        told = f"is no command of that version: {said.problems[0]}".rstrip(".")
-        raise InputError.at(where, "vllm_args", told, "Measure again.")
-    if lost := unkept(said.arguments):
-        told = f"has {lost}, which decides about speed or memory, and a measurement does not keep it"
-        raise InputError.at(where, "vllm_args", told, "Measure a server without it.")
-    if values.get("start") and (said.arguments.kv_cache_memory_bytes or said.arguments.num_gpu_blocks_override):
+    subject = asked(replace(question, look_up=partial(load_model, catalog=catalog)), catalog)
+    if subject.problems:
+        fault = f"is no command of that version: {subject.problems[0]}".rstrip(".")
+        raise InputError.at(where, "vllm_args", fault, "Measure again.")
+    if lost := unkept(subject.arguments):
+        fault = f"has {lost}, which decides about speed or memory, and a measurement does not keep it"
+        raise InputError.at(where, "vllm_args", fault, "Measure a server without it.")
+    if values.get("start") and (subject.arguments.kv_cache_memory_bytes or subject.arguments.num_gpu_blocks_override):
         # The size of the cache was set: it says nothing about the room beside the weights.
         start = {name: value for name, value in values["start"].items() if not name.startswith("kv_cache")}
         values = {**values, "start": start}
     made = {
         "accelerator": question.accelerator,
-        "count": said.arguments.ranks,
+        "count": subject.arguments.ranks,
         "vllm_version": question.vllm_version,
         "revision": revision or entry.weights.revision,
         "weights": entry.weights_digest,
         **values,
     }
     try:
-        made["arguments"] = served_with(said.arguments).model_dump(mode="json")
+        made["arguments"] = served_with(subject.arguments).model_dump(mode="json")
         return Measured(entry.name, Measurement.model_validate_json(json.dumps(made)))
     except ValidationError as error:
         first = error.errors()[0]
@@ -222,21 +223,21 @@ def _check_report(path: Path, digest: str) -> None:
     report = path.with_name(_REPORT)
     if not report.is_file():
         return
-    found = sha256(report.read_bytes())
-    if found != digest:
-        told = f"names {digest[:19]}..., and {_REPORT} beside it has {found[:19]}..."
-        raise InputError.at(str(path), "report", told, "Measure again: one of the two was changed.")
+    measured_digest = sha256(report.read_bytes())
+    if measured_digest != digest:
+        fault = f"names {digest[:19]}..., and {_REPORT} beside it has {measured_digest[:19]}..."
+        raise InputError.at(str(path), "report", fault, "Measure again: one of the two was changed.")
 
 
 def _json(path: Path) -> Mapping[str, Any]:
     text = decode(read_bounded(path, _MOST_BYTES, "Name the bench.json of a run."), str(path))
     try:
-        told = json.loads(text)
+        result = read_object(text) or {}
     except ValueError as error:
         raise InputError.at(str(path), "", "is not JSON", "Name the bench.json of a run.") from error
-    if not isinstance(told, dict) or told.get("schema_version") != 1 or "loads" not in told:
+    if result.get("schema_version") != 1 or "loads" not in result:
         raise InputError.at(str(path), "", "is no result of `neuroscale bench`", "Name the bench.json of a run.")
-    return told
+    return result
 
 
 def _mappings(value: Any) -> list[dict[str, Any]]:
@@ -245,40 +246,40 @@ def _mappings(value: Any) -> list[dict[str, Any]]:
 
 def _sentences(made: Made) -> tuple[str, ...]:
     """The text of the pull request, for a reviewer of the measurement."""
-    one = made.measurement
+    measurement = made.measurement
     return (
-        f"Measured: {one.title}, on {one.date}, {one.source}.",
-        *figures(one),
-        f"The digest of the raw report or log: {one.report}.",
+        f"Measured: {measurement.title}, on {measurement.date}, {measurement.source}.",
+        *figures(measurement),
+        f"The digest of the raw report or log: {measurement.report}.",
         *(made.remarks or (f"Nothing doubts it: it is within a factor of {FACTOR:g} of the estimate.",)),
     )
 
 
-def figures(one: Measurement) -> list[str]:
-    if one.start is not None:
+def figures(measurement: Measurement) -> list[str]:
+    if measurement.start is not None:
         parts: list[str] = []
         for words, value, unit in (
-            ("weights", one.start.weights_gib, "GiB"),
-            ("room for the KV cache", one.start.kv_cache_gib, "GiB"),
-            ("KV cache", one.start.kv_cache_tokens, "tokens"),
-            ("CUDA graphs", one.start.graphs_gib, "GiB"),
-            ("loading of the weights", one.start.load_seconds, "s"),
-            ("start of the engine", one.start.engine_seconds, "s"),
+            ("weights", measurement.start.weights_gib, "GiB"),
+            ("room for the KV cache", measurement.start.kv_cache_gib, "GiB"),
+            ("KV cache", measurement.start.kv_cache_tokens, "tokens"),
+            ("CUDA graphs", measurement.start.graphs_gib, "GiB"),
+            ("loading of the weights", measurement.start.load_seconds, "s"),
+            ("start of the engine", measurement.start.engine_seconds, "s"),
         ):
             if value is not None:
                 parts.append(f"{words} {duration(value) if unit == 's' else f'{value:,} {unit}'}")
         return [f"Start: {', '.join(parts)}."]
     rows = []
-    for load in one.loads:
+    for load in measurement.loads:
         first = load.ttft_seconds
-        told = (
+        first_tokens = (
             "not measured"
             if first is None
             else duration(first.mean) + (f", p95 {duration(first.p95)}" if first.p95 else "")
         )
         asked = f"{plainly_counted(load.users, 'user')}, {load.prompt_tokens:,} + {load.answer_tokens:,} tokens"
         rows.append(
-            f"{asked}: TTFT {told}; inter-token {duration(load.inter_token_seconds.mean)}; "
+            f"{asked}: TTFT {first_tokens}; inter-token {duration(load.inter_token_seconds.mean)}; "
             f"{load.tokens_per_second.user:,.4g} tokens/s of a user, {load.tokens_per_second.total:,.4g} in all; "
             f"{load.requests} requests."
         )

@@ -29,7 +29,7 @@ _NAMED = 20  # products without a price that the text names
 
 
 @dataclass(frozen=True)
-class Asked:
+class PriceOptions:
     """The options of the command."""
 
     file: Path
@@ -49,12 +49,12 @@ class Made:
     factor: Decimal
 
 
-def export_text(asked: Asked) -> str:
+def export_text(asked: PriceOptions) -> str:
     """The text of the export. Raises InputError if it cannot be read."""
     return decode(read_bounded(asked.file, _MOST_BYTES, _SMALLER), str(asked.file))
 
 
-def proposal(asked: Asked, text: str, base: Snapshot, newest: Snapshot) -> CatalogChange[Made]:
+def proposal(asked: PriceOptions, text: str, base: Snapshot, newest: Snapshot) -> CatalogChange[Made]:
     """The change of the catalog for the files of main, and those of the open pull request. Raises InputError."""
     written = _make(asked, text, base, newest).update
     # The text says what a merge changes, so it compares with the base.
@@ -64,7 +64,7 @@ def proposal(asked: Asked, text: str, base: Snapshot, newest: Snapshot) -> Catal
     )
 
 
-def _make(asked: Asked, text: str, base: Snapshot, newest: Snapshot) -> Made:
+def _make(asked: PriceOptions, text: str, base: Snapshot, newest: Snapshot) -> Made:
     """The list, checked as a part of the base's catalog."""
     accelerators = load_catalog(base).accelerators
     today = datetime.now(UTC).date()
@@ -77,28 +77,28 @@ def _make(asked: Asked, text: str, base: Snapshot, newest: Snapshot) -> Made:
     path = list_path(name)
     data = newest.read(path)
     there_text = None if data is None else decode(data, path)
-    there = None if there_text is None else parse(PriceList, there_text, path)
-    made = updated(name, there_text, there, export, Decimal(repr(asked.factor)))
+    present = None if there_text is None else parse(PriceList, there_text, path)
+    made = updated(name, there_text, present, export, Decimal(repr(asked.factor)))
     files = {entry.path: base.read(entry.path) or b"" for entry in base.entries(CATALOG)}
     load_catalog(MemorySnapshot({**files, path: made.text.encode()}))
     environments = load_settings(base).environments
-    using = tuple(sorted(each for each, one in environments.items() if name in one.price_lists))
+    using = tuple(sorted(each for each, environment in environments.items() if name in environment.price_lists))
     return Made(export, made, using, Decimal(repr(asked.factor)))
 
 
 def sentences(made: Made) -> tuple[str, ...]:
     """What the file changes, for a reviewer and for a terminal."""
     export, update = made.export, made.update
-    told = [f"{export.source}, of {export.date}: {counted(len(export.prices), 'price')} for {update.name}."]
-    told += [f"{change}." for change in update.changes if not change.large]
-    told += [
+    lines = [f"{export.source}, of {export.date}: {counted(len(export.prices), 'price')} for {update.name}."]
+    lines += [f"{change}." for change in update.changes if not change.large]
+    lines += [
         f"Changes more than {made.factor}-fold, or now includes other parts: {change}. Check it."
         for change in update.large
     ]
     if not update.changes:
-        told.append("No price changes.")
-    if left := [f"{one.product} ({one.reason})" for one in export.unread]:
-        told.append(f"Left alone: {first_of(left, _NAMED, '; ')}.")
+        lines.append("No price changes.")
+    if left := [f"{product.product} ({product.reason})" for product in export.unread]:
+        lines.append(f"Left alone: {first_of(left, _NAMED, '; ')}.")
     if not made.environments:
-        told.append(f"No environment uses {update.name}: name it in price_lists of platform/settings.yaml.")
-    return tuple(told)
+        lines.append(f"No environment uses {update.name}: name it in price_lists of platform/settings.yaml.")
+    return tuple(lines)

@@ -26,8 +26,9 @@ from neuroscale.actions.progress import SILENT, Progress
 from neuroscale.catalog.settings import load_settings
 from neuroscale.cluster.endpoint.key import KEY_FILE_VARIABLE, KEY_VARIABLE
 from neuroscale.cluster.endpoint.routes import read_rules
+from neuroscale.core.addresses import checked_address
 from neuroscale.core.errors import InputError, UntrustedError
-from neuroscale.core.validation import checked_address, part
+from neuroscale.core.validation import part
 from neuroscale.kube.client import Cluster, KubernetesError
 from neuroscale.rendering.platform.argocd import NAMESPACE, SERVICE_LABEL
 from neuroscale.repo.git import Git

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from neuroscale.cluster.command_lines import Way
 from neuroscale.core.errors import InputError
+from neuroscale.core.json_text import read_object
 
 GATEWAY_VARIABLE = "NEUROSCALE_LOCAL_GATEWAY"
 """The variable of the smoke workflow's steps with the way to the hosts of services where forge and cluster are one
@@ -28,7 +28,7 @@ def local_gateway(environment: Mapping[str, str]) -> tuple[Way | None, str]:
     if not text:
         return None, ""
     try:
-        local = json.loads(text)
+        local = read_object(text) or {}
         return Way(Path(local["authority"]), int(local["port"])), str(local["state"])
     except (ValueError, TypeError, KeyError):
         fix = "Write JSON with the texts state and authority, and the number port, or leave it out."

@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 from neuroscale.bench.cells import PlannedCell
 from neuroscale.bench.environment import INSTALL, GuidellmEnvironment
 from neuroscale.bench.reading import CellError
+from neuroscale.core.addresses import is_loopback
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.printable import one_line
 from neuroscale.core.quantities import duration
 from neuroscale.core.secret_text import SecretText, redact
-from neuroscale.core.validation import is_loopback
 
 Api = Literal["chat", "completions"]
 REPORT = "guidellm.json"

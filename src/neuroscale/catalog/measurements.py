@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from neuroscale.core.frozen import Frozen, Label, Source
 from neuroscale.core.quantities import duration
+from neuroscale.core.releases import Release, release
 from neuroscale.core.validation import wrong
 from neuroscale.core.yaml_io import sha256_of
 
@@ -176,16 +177,15 @@ class Measurement(Frozen):
         return (self.accelerator, self.count, kind, *served)
 
     @property
-    def release(self) -> tuple[int, int, int]:
+    def release(self) -> Release:
         """The version of vLLM as numbers."""
-        major, minor, patch = map(int, self.vllm_version.split("."))
-        return major, minor, patch
+        return release(self.vllm_version)
 
     @property
     def title(self) -> str:
         """What it is of, for a person. No two of a model have the same title."""
-        said = self.arguments.model_dump(exclude_defaults=True).items()
-        with_arguments = "".join(f", {name}={value}" for name, value in said)
+        arguments = self.arguments.model_dump(exclude_defaults=True).items()
+        with_arguments = "".join(f", {name}={value}" for name, value in arguments)
         what = "start" if self.start else "loads"
         weights = self.weights.removeprefix("sha256:")[:12]
         where = f"{self.count} x {self.accelerator}"
@@ -194,11 +194,11 @@ class Measurement(Frozen):
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if bool(self.loads) == (self.start is not None):
-            told = "has loads and a start" if self.loads else "has neither loads nor a start"
-            raise wrong(told, "Write one of the two: a benchmark gives loads, and a server's log its start.")
+            fault = "has loads and a start" if self.loads else "has neither loads nor a start"
+            raise wrong(fault, "Write one of the two: a benchmark gives loads, and a server's log its start.")
         if self.arguments.ranks != self.count:
-            told = f"{self.count} accelerators are not the {self.arguments.ranks} of its parallel sizes"
-            raise wrong(told, "Write the accelerators of one replica, and its arguments.")
+            fault = f"{self.count} accelerators are not the {self.arguments.ranks} of its parallel sizes"
+            raise wrong(fault, "Write the accelerators of one replica, and its arguments.")
         keys = [load.key for load in self.loads]
         if len(set(keys)) != len(keys):
             raise wrong("has the same load twice", "Keep one of the two.")
@@ -209,15 +209,15 @@ NEAR_MINOR = 1
 """How many minor versions of vLLM a measurement may be away: speed and memory change with most of them, by little."""
 
 
-def is_near(version: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
+def is_near(version: Release, other: Release) -> bool:
     """Whether a measurement of one release of vLLM holds for another one."""
     return version[0] == other[0] and abs(version[1] - other[1]) <= NEAR_MINOR
 
 
-def with_measurement(there: tuple[Measurement, ...], added: Measurement) -> tuple[Measurement, ...]:
+def with_measurement(known: tuple[Measurement, ...], added: Measurement) -> tuple[Measurement, ...]:
     """The measurements with another one, in a fixed order: it takes the place of an earlier one of the same."""
-    kept = [one for one in there if one.key != added.key]
-    return tuple(sorted((*kept, added), key=lambda one: one.key))
+    kept = [measurement for measurement in known if measurement.key != added.key]
+    return tuple(sorted((*kept, added), key=lambda measurement: measurement.key))
 
 
 def measurement_values(measurement: Measurement) -> dict[str, Any]:

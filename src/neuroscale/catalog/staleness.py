@@ -10,6 +10,7 @@ from typing import Literal
 from neuroscale.catalog.loading import Catalog
 from neuroscale.catalog.measurements import is_near
 from neuroscale.core.errors import InputError
+from neuroscale.core.releases import release
 from neuroscale.models.hub import HubOutOfReachError
 
 OLDEST_PRICE_DAYS = 90
@@ -73,17 +74,17 @@ def staleness(catalog: Catalog, today: date, newest: Newest) -> Staleness:
 def _measurements(catalog: Catalog, today: date) -> Iterator[Remark]:
     """The measurements that no plan uses any more: of other weights, or of a version that no runtime is near."""
     for model in catalog.models.values():
-        for one in model.measurements:
-            family = catalog.accelerators[one.accelerator].family
+        for measurement in model.measurements:
+            family = catalog.accelerators[measurement.accelerator].family
             versions = [runtime.version for runtime in catalog.runtimes.values() if runtime.family == family]
-            releases = [tuple(map(int, version.split("."))) for version in versions]
-            measured = f"the measurement of the {one.title}"
-            if in_the_future(one.date, today):
-                message, fix = f"{measured} is of {one.date}, which is in the future", "Correct the date."
-            elif one.weights != model.weights_digest:
+            releases = [release(version) for version in versions]
+            measured = f"the measurement of the {measurement.title}"
+            if in_the_future(measurement.date, today):
+                message, fix = f"{measured} is of {measurement.date}, which is in the future", "Correct the date."
+            elif measurement.weights != model.weights_digest:
                 message = f"{measured} is of other weights than the entry's config says: plans do not use it"
                 fix = "Measure again with `neuroscale bench`, or remove it."
-            elif not any(is_near(one.release, (each[0], each[1], each[2])) for each in releases):
+            elif not any(is_near(measurement.release, each) for each in releases):
                 message = f"{measured} is of another vLLM than the runtimes': plans do not use it"
                 fix = "Measure again with `neuroscale bench`, or remove it."
             else:

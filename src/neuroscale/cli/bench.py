@@ -104,7 +104,7 @@ def bench(
     $NEUROSCALE_API_KEY_FILE names. Exit status: 0 each cell is measured or skipped with a reason, 1 one failed or was
     not run."""
     from neuroscale.actions.bench_run import BenchRun, Loads
-    from neuroscale.actions.bench_subject import Asked, opened_place
+    from neuroscale.actions.bench_subject import BenchOptions, opened_place
     from neuroscale.actions.chosen_cluster import Where
     from neuroscale.actions.open_repository import open_repository
     from neuroscale.bench.cells import Limits
@@ -123,7 +123,7 @@ def bench(
     )
     given = Question(model, accelerator or None, count, split_words(vllm_args), PINNED if url else "")
     hourly = None if usd_per_hour is None else Decimal(repr(usd_per_hour))
-    asked = Asked(
+    asked = BenchOptions(
         service, url, environment, Where(context, kubeconfig, state), given, tokenizer,
         "completions" if completions else "chat", hourly,
     )  # fmt: skip
@@ -165,7 +165,7 @@ class _Terminal:
 
         def tell(answered: int, failed: int, seconds: float) -> None:
             wrong = f", {failed} failed" if failed else ""
-            _say(f"{seconds:.0f} s: {answered} of {wanted} answers{wrong}", "    ")
+            _say(f"{duration(round(seconds))}: {answered} of {wanted} answers{wrong}", "    ")
 
         return tell
 
@@ -245,12 +245,12 @@ def bench_merged(
 
 def _measure_merged(name: str, environment: str, where: Where, folder: Path, opened: Repository) -> int:
     from neuroscale.actions.bench_run import BenchRun, Loads
-    from neuroscale.actions.bench_subject import Asked, opened_place
+    from neuroscale.actions.bench_subject import BenchOptions, opened_place
     from neuroscale.bench.cells import Limits
     from neuroscale.planning.fit_question import Question
 
     given = Question()
-    asked = Asked(f"{environment}/{name}", "", "", where, given, "", "chat", None)
+    asked = BenchOptions(f"{environment}/{name}", "", "", where, given, "", "chat", None)
     with opened_place(asked, lambda: opened, TO_STDERR) as place:
         users = place.load.replica_users if place.load else 1
         loads = Loads((users,), None, None, largest=False, promise=None)

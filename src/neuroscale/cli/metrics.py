@@ -22,11 +22,7 @@ from neuroscale.cli.options import (
     print_json,
 )
 from neuroscale.cluster.command_lines import lines_with
-from neuroscale.cluster.metrics.service_metrics import (
-    namespaces,
-    read,
-    unseen,
-)
+from neuroscale.cluster.metrics.service_metrics import namespaces, read, unseen
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 from neuroscale.core.printable import terminal
 from neuroscale.core.quantities import duration

@@ -25,8 +25,8 @@ from neuroscale.core.printable import terminal
 from neuroscale.core.validation import suggest
 from neuroscale.costs.difference import platform_side, priced
 from neuroscale.costs.pricing import Prices
-from neuroscale.forge.branches import problems
 from neuroscale.forge.connect import connect
+from neuroscale.forge.main_protection import problems
 from neuroscale.forge.token import find_token
 from neuroscale.kube.client import Cluster
 from neuroscale.rendering.platform import argocd, charts, files

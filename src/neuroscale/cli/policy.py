@@ -43,13 +43,16 @@ def list_policies(as_json: JsonOption = False, repository: RepositoryOption = No
 @app.command("explain")
 def explain_policy(
     name: Annotated[str, typer.Argument(help="The policy's name.")],
+    case: Annotated[str | None, typer.Argument(help="A case of its cases.yaml: print the object whole.")] = None,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
-    """Print what one policy demands and why, the kinds and fields that it reads, and its messages."""
+    """Print what one policy demands and why, the kinds and fields that it reads, and its messages, or one case."""
     from dataclasses import asdict
 
     from neuroscale.core.validation import suggest
+    from neuroscale.core.yaml_io import dump
+    from neuroscale.policies.bad_objects import bad_object
     from neuroscale.policies.description import describe
 
     snapshot, policies = _read(repository)
@@ -57,6 +60,10 @@ def explain_policy(
     if policy is None:
         fix = suggest(name, [one.name for one in policies.policies])
         raise InputError.at("the command line", "NAME", f"{name!r} is not a policy of this repository", fix)
+    if case is not None:
+        refused = bad_object(snapshot, name, case)
+        print_json(refused) if as_json else typer.echo(dump(refused), nl=False)
+        return ExitStatus.PASSED
     found = describe(snapshot, policies, policy)
     if as_json:
         print_json(asdict(found))
@@ -177,12 +184,13 @@ def make_policy(
 
 @app.command("render")
 def render_policies(repository: RepositoryOption = None) -> int:
-    """Write the shared text of policies/shared.yaml into the policies, and each policy's cases for `kyverno test`."""
+    """Write the shared text of policies/shared.yaml into the policies, and each policy's files for `kyverno test`."""
     from neuroscale.core.files import write_public
+    from neuroscale.policies.bad_objects import bad_files
     from neuroscale.policies.render import rendered
 
     snapshot, policies = _read(repository)
-    for path, text in rendered(snapshot, policies.policies).items():
+    for path, text in {**rendered(snapshot, policies.policies), **bad_files(snapshot, policies.policies)}.items():
         if snapshot.read(path) != text.encode():
             file = snapshot.root / path
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from neuroscale.actions.price_update import Asked, Made, export_text, proposal, sentences
+from neuroscale.actions.price_update import Made, PriceOptions, export_text, proposal, sentences
 from neuroscale.actions.service_change import ForgeChoice
 from neuroscale.cli.options import (
     JsonOption,
@@ -25,7 +25,7 @@ from neuroscale.repo.layout import find_root
 from neuroscale.repo.snapshot import FolderSnapshot
 
 
-def update(asked: Asked, repository: Path | None, forge: ForgeChoice | None, *, as_json: bool) -> int:
+def update(asked: PriceOptions, repository: Path | None, forge: ForgeChoice | None, *, as_json: bool) -> int:
     """Write the price list, or open its pull request if a forge is named. Raises InputError."""
     root = find_root(repository or Path.cwd())
     make = partial(proposal, asked, export_text(asked))
@@ -112,6 +112,6 @@ def update_prices(
     """Take the prices of accelerators out of a provider's export into a price list of the catalog. Prices that the
     file does not have stay with their own date. A second run with the same file changes nothing."""
 
-    asked = Asked(file, price_list, region, tier.value, factor)
+    asked = PriceOptions(file, price_list, region, tier.value, factor)
     forge = ForgeChoice(repository, remote, token_file, local).if_asked(pull_request=pull_request)
     return update(asked, repository, forge, as_json=as_json)

@@ -61,5 +61,5 @@ def request_service(
         return request_of(ask(main.inputs, on_stderr=True, present=present).values, None)
 
     with opened_publisher(root, remote, token_file, TO_STDERR, local=local) as (git, publisher), given.located():
-        outcome = Desk(git, publisher, say_progress).bring(Requested(request))
+        outcome = Desk(git, publisher, say_progress).propose(Requested(request))
     return print_outcome(outcome, as_json=as_json)

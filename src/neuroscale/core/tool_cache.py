@@ -41,6 +41,7 @@ _C_FLAGS = (
     "-ldflags=-s -w -linkmode=external -buildid= '-extldflags=-static -Wl,--strip-all -Wl,--build-id=none'",
 )
 STAMP = "stamp.json"
+PACKAGES_STAMP = "neuroscale-setup.json"
 FILES = "files"
 """The folder beside a binary that holds the files that it reads at run time."""
 
@@ -216,10 +217,7 @@ def schema_pins(repository: Path = REPOSITORY) -> SchemaPins:
     modules = [_module(crds, path) for path in _requirements(_read(crds / "go.mod"))]
     # Kyverno's CRDs come from the same module as its command line.
     modules.append(tool("kyverno", repository).module)
-    requirements = repository / "requirements" / "runtime.txt"
-    version = locked_version(_read(requirements), "kubernetes-validate")
-    if version is None:
-        raise PinError(f"{requirements} does not pin kubernetes-validate.")
+    _, version = pinned(repository / "requirements" / "runtime.txt", "kubernetes-validate")
     # The code that converts the sources decides the content of the schemas, too.
     code = [_read(repository / name) for name in _SCHEMA_CODE]
     key = digest(*code, version, *(f"{module} {module.checksum}" for module in modules))
@@ -239,11 +237,7 @@ def node_folder(environment: Path) -> Path | None:
 
 def c_compiler(repository: Path = REPOSITORY) -> str:
     """The pinned version of the C compiler that builds tools with C in them. Raises PinError."""
-    lock = repository / "requirements" / "zig.txt"
-    version = locked_version(_read(lock), "ziglang")
-    if version is None:
-        raise PinError(f"{lock} does not pin ziglang.")
-    return version
+    return pinned(repository / "requirements" / "zig.txt", "ziglang")[1]
 
 
 def minimum_go(repository: Path = REPOSITORY) -> tuple[int, ...]:
@@ -256,6 +250,24 @@ def minimum_go(repository: Path = REPOSITORY) -> tuple[int, ...]:
 def locked_version(requirements: str, name: str) -> str | None:
     """The version that a requirements file pins `name` to."""
     return next((match["version"] for match in _LOCKED.finditer(requirements) if match["name"] == name), None)
+
+
+def pinned(lock: Path, name: str) -> tuple[str, str]:
+    """The text of a requirements file, and the version that it pins `name` to. Raises PinError."""
+    text = _read(lock)
+    version = locked_version(text, name)
+    if version is None:
+        raise PinError(f"{lock} does not pin {name}.")
+    return text, version
+
+
+def is_installed(environment: Path) -> bool:
+    """Whether a virtual environment holds the packages as locked: set-up's stamp in it has the folder's name."""
+    try:
+        stamp = json.loads((environment / PACKAGES_STAMP).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(stamp, dict) and stamp.get("key") == environment.name and (environment / "bin/python").exists()
 
 
 def python_version() -> str:

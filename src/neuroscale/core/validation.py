@@ -1,56 +1,22 @@
 """Reads typed values from YAML, and reports all problems at once, with file, field, line and what to write instead.
 
-Checks the addresses that a secret may be sent to, and reads the fields of documents of unknown shape.
+For documents of unknown shape it reads single fields.
 """
 
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, TypeVar, get_args
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, PlainSerializer, ValidationError
 from pydantic_core import PydanticCustomError
 
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.yaml_io import Document, dotted, read_mapping
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the host is this machine, so that plain HTTP to it does not cross a network."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def checked_address(url: str, where: str, secret: str) -> str:
-    """`url` without a slash at its end. Raises InputError unless it is https, or http on this machine.
-
-    `where` names the input in the error; `secret` names what is sent there ("the token").
-    """
-    try:
-        address = urlsplit(url)
-        host, _ = address.hostname, address.port
-    except ValueError:
-        host = None
-        address = urlsplit("")
-    if not host or address.scheme not in ("http", "https") or address.query or address.fragment:
-        raise InputError.at(where, "", "is not a web address", "Write something like https://name.example.com.")
-    if address.username is not None or address.password is not None:
-        raise InputError.at(where, "", "holds a user or a password", f"Remove them: {secret} is enough.")
-    if address.scheme == "http" and not is_loopback(host):
-        raise InputError.at(
-            where, "", f"http://{host} is not encrypted, so {secret} could be read on the way", "Use https."
-        )
-    return url.rstrip("/")
 
 
 def part(value: Any, *path: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from neuroscale.core.quantities import amount, usd
 from neuroscale.costs.bill import CostChange, ServiceCost, WorkloadCost
 from neuroscale.costs.difference import NAME
 from neuroscale.manifests.workloads import NO_BOUND
-from neuroscale.rendering.platform.charts import WORKLOADS_FILE as CHART_PODS
+from neuroscale.rendering.platform.chart_pods import WORKLOADS_FILE as CHART_PODS
 from neuroscale.repo.layout import BUDGETS, CATALOG, MANIFESTS
 from neuroscale.request.service_request import fault_of
 

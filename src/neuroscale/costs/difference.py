@@ -31,7 +31,7 @@ from neuroscale.costs.pricing import Prices, Used, price_workload
 from neuroscale.manifests.objects import COST_CENTER
 from neuroscale.manifests.workloads import Unpriced, read_workloads
 from neuroscale.planning.plan import Plan
-from neuroscale.rendering.platform.charts import platform_pods
+from neuroscale.rendering.platform.chart_pods import platform_pods
 from neuroscale.repo.snapshot import Snapshot
 
 PRICES_ARE_OLD_AFTER = timedelta(days=OLDEST_PRICE_DAYS)
@@ -52,7 +52,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Service:
+class ChangedService:
     """A service that a change touches."""
 
     environment: str
@@ -77,7 +77,7 @@ class Priced:
 
 @dataclass(frozen=True)
 class _Compared:
-    service: Service
+    service: ChangedService
     before: Priced
     after: Priced
 
@@ -88,7 +88,7 @@ class _Compared:
 
 
 def compare(
-    services: Iterable[Service], prices: Prices, prices_before: Prices | None, today: date
+    services: Iterable[ChangedService], prices: Prices, prices_before: Prices | None, today: date
 ) -> CostChange | None:
     """The cost of the change; None if the change alters nothing that costs anything.
 
@@ -123,7 +123,7 @@ def price_side(side: Side, environment: str, prices: Prices) -> tuple[tuple[Work
     return cost.workloads, not cost.decisive
 
 
-def _compared(services: Iterable[Service], prices: Prices) -> list[_Compared]:
+def _compared(services: Iterable[ChangedService], prices: Prices) -> list[_Compared]:
     return [
         _Compared(
             service,
@@ -134,14 +134,14 @@ def _compared(services: Iterable[Service], prices: Prices) -> list[_Compared]:
     ]
 
 
-def _differing(services: Iterable[Service], prices: Prices) -> Iterator[_Compared]:
+def _differing(services: Iterable[ChangedService], prices: Prices) -> Iterator[_Compared]:
     """The services whose pods differ by the catalog and the settings of any side, priced as `compare` says.
 
     A changed catalog may take one accelerator for another, so that both sides of a service look alike.
     """
     for service in services:
-        sides = [_compared([service], one)[0] for one in prices.sides]
-        if not any(one.before != one.after for one in sides):
+        sides = [_compared([service], side)[0] for side in prices.sides]
+        if not any(compared.before != compared.after for compared in sides):
             continue
         if prices.base is None:
             yield sides[0]
@@ -247,8 +247,8 @@ def _sum(workloads: Iterable[WorkloadCost]) -> Range:
     )
 
 
-def _minus(one: Range, other: Range) -> Range:
-    return Range(min=one.min - other.min, max=one.max - other.max)
+def _minus(minuend: Range, subtrahend: Range) -> Range:
+    return Range(min=minuend.min - subtrahend.min, max=minuend.max - subtrahend.max)
 
 
 def _items(compared: _Compared) -> list[UnpricedItem]:
@@ -258,8 +258,8 @@ def _items(compared: _Compared) -> list[UnpricedItem]:
     )
     items = []
     for subject, reason in sorted(before | after):
-        there, stays = (subject, reason) in before, (subject, reason) in after
-        side: Literal["before", "after", "both"] = "both" if there and stays else "after" if stays else "before"
+        was, stays = (subject, reason) in before, (subject, reason) in after
+        side: Literal["before", "after", "both"] = "both" if was and stays else "after" if stays else "before"
         items.append(
             UnpricedItem(
                 environment=compared.service.environment,

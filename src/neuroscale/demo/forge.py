@@ -24,7 +24,8 @@ from neuroscale.forge.interface import MergeRefusedError, PullRequest
 from neuroscale.forge.rest import Forge, wait_for_status
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
 from neuroscale.local.control_plane import cluster, kubeconfig
-from neuroscale.local.forge_accounts import DEVELOPER, MAINTAINER, REQUIRED_STATUS
+from neuroscale.local.forge_accounts import DEVELOPER, MAINTAINER
+from neuroscale.local.forge_repository import REQUIRED_STATUS
 from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.kwok import SIMULATED
 from neuroscale.local.pages import Pages

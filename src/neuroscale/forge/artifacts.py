@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from neuroscale.core.addresses import checked_address
 from neuroscale.core.errors import InputError
 from neuroscale.core.files import sha256
-from neuroscale.core.validation import checked_address
 from neuroscale.forge.http import ADDRESS, SECRET
 from neuroscale.forge.interface import ForgeError, Token
 

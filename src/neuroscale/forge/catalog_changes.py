@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from neuroscale.core.printable import markdown_code as code
 from neuroscale.forge import description
-from neuroscale.forge.branches import check_branch_name
+from neuroscale.forge.commits import check_branch_name
 from neuroscale.forge.description import Description
 from neuroscale.forge.request_flow import Outcome, Say, judge_and_publish
 from neuroscale.forge.service_pull_request import Publisher, WantedPullRequest, until_nobody_interferes

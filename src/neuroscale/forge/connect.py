@@ -10,8 +10,9 @@ import re
 from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
+from neuroscale.core.addresses import checked_address, is_loopback
 from neuroscale.core.errors import InputError
-from neuroscale.core.validation import checked_address, is_loopback, shorten
+from neuroscale.core.validation import shorten
 from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.github import PUBLIC_SERVER, GitHubForge
 from neuroscale.forge.http import ADDRESS, SECRET, Client, Limits

@@ -15,7 +15,7 @@ import neuroscale
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import one_line, terminal
 from neuroscale.core.yaml_io import decode
-from neuroscale.forge.branches import check_branch_name, holds, is_ancestor
+from neuroscale.forge.commits import check_branch_name, holds, is_ancestor
 from neuroscale.forge.description import Description, Subject
 from neuroscale.forge.interface import PullRequest
 from neuroscale.forge.service_pull_request import (
@@ -185,7 +185,7 @@ class Desk:
         except RefusedPlanError as error:
             return Refused(error.request, error.plan, main.inputs)
 
-    def bring(self, change: Change, show: Callable[[Service, Draft], None] | None = None) -> Refused | Outcome:
+    def propose(self, change: Change, show: Callable[[Service, Draft], None] | None = None) -> Refused | Outcome:
         """Plan, render, judge, push and open the pull request of a change, or bring the open one up to date.
 
         `show` is called once, before the change is judged.

@@ -12,7 +12,8 @@ from typing import Literal
 
 from neuroscale.core.errors import InputError
 from neuroscale.forge import description
-from neuroscale.forge.branches import Branches, is_ancestor, make_commit, scratch_index
+from neuroscale.forge.branches import Branches
+from neuroscale.forge.commits import is_ancestor, make_commit, scratch_index
 from neuroscale.forge.description import Description
 from neuroscale.forge.interface import PullRequest
 from neuroscale.forge.rest import Forge
@@ -26,7 +27,7 @@ _COMMITS = 250  # the most files of a pull request that GitHub lists
 
 
 @dataclass(frozen=True)
-class Change:
+class FolderChange:
     """The newest change of a folder on the main branch: its commit, the commit's time (seconds since 1970), and the
     commit before it ("" if the branch begins with it)."""
 
@@ -43,7 +44,7 @@ class Merge:
     """
 
     pull: PullRequest
-    change: Change
+    change: FolderChange
 
     @property
     def branch(self) -> str:
@@ -75,14 +76,14 @@ class Reverted:
     refusals: Mapping[str, str] = field(default_factory=dict)
 
 
-def last_change(git: Git, tip: str, folder: str) -> Change | None:
+def last_change(git: Git, tip: str, folder: str) -> FolderChange | None:
     """The newest change of a folder; a merge counts as the changes that it brought. None if the branch never had the
     folder."""
-    found = git.text("log", "--first-parent", "--max-count=1", "--format=%H %ct %P", tip, "--", folder)
-    if not found:
+    line = git.text("log", "--first-parent", "--max-count=1", "--format=%H %ct %P", tip, "--", folder)
+    if not line:
         return None
-    commit, when, *parents = found.split(" ")
-    return Change(commit, int(when), parents[0] if parents else "")
+    commit, when, *parents = line.split(" ")
+    return FolderChange(commit, int(when), parents[0] if parents else "")
 
 
 def before_all(git: Git, commit: str, belongs: Callable[[str], bool]) -> str:
@@ -90,9 +91,9 @@ def before_all(git: Git, commit: str, belongs: Callable[[str], bool]) -> str:
 
     A pull request that was merged by rebasing is several commits of the main branch.
     """
-    for found in git.text("log", "--first-parent", f"--max-count={_COMMITS}", "--format=%H", commit).split():
-        if not belongs(found):
-            return found
+    for earlier in git.text("log", "--first-parent", f"--max-count={_COMMITS}", "--format=%H", commit).split():
+        if not belongs(earlier):
+            return earlier
     return ""
 
 
@@ -118,7 +119,7 @@ class Reverter:
         self._publisher = Publisher(forge, branches)
         self.base: Base = self._publisher.base()
 
-    def merge_of(self, change: Change) -> Merge | None:
+    def merge_of(self, change: FolderChange) -> Merge | None:
         """The merge that brought a change, or None if it did not come by a pull request."""
         pull = self._forge.merged_pull(change.commit, self.base.branch)
         if pull is None or not change.before:
@@ -126,8 +127,8 @@ class Reverter:
         number = pull.number
 
         def belongs(commit: str) -> bool:
-            found = self._forge.merged_pull(commit, self.base.branch)
-            return found is not None and found.number == number
+            merged_by = self._forge.merged_pull(commit, self.base.branch)
+            return merged_by is not None and merged_by.number == number
 
         return Merge(pull, replace(change, before=before_all(self._git, change.before, belongs)))
 
@@ -137,24 +138,24 @@ class Reverter:
         if number:
             return self._forge.pull(number)
         main = self._forge.repository
-        found = self._forge.last_pull(main, merge.branch, self.base.branch)
-        if found is not None or self._forge.info().may_push:
-            return found
+        pull = self._forge.last_pull(main, merge.branch, self.base.branch)
+        if pull is not None or self._forge.info().may_push:
+            return pull
         return self._forge.last_pull(self._forge.fork().ref, merge.branch, self.base.branch)
 
     def refusals(self, merge: Merge, folders: Sequence[str]) -> dict[str, str]:
         """Why a folder cannot be restored; folders that can be restored are left out."""
-        found = {}
+        reasons = {}
         for folder in folders:
             if merge.is_revert:
-                found[folder] = "The merge is a revert itself, and reverting it would bring the earlier failure back."
+                reasons[folder] = "The merge is a revert itself, and reverting it would bring the earlier failure back."
             elif not merge.change.before:
-                found[folder] = "The main branch begins with this commit, so there is nothing before it."
+                reasons[folder] = "The main branch begins with this commit, so there is nothing before it."
             elif not is_ancestor(self._git, merge.change.commit, self.base.commit):
-                found[folder] = "The main branch no longer holds this commit."
+                reasons[folder] = "The main branch no longer holds this commit."
             elif self._git.tree(self.base.commit, folder) != self._git.tree(merge.change.commit, folder):
-                found[folder] = "The folder was changed again since, and a revert would undo that change as well."
-        return found
+                reasons[folder] = "The folder was changed again since, and a revert would undo that change as well."
+        return reasons
 
     def revert(
         self,
@@ -171,10 +172,10 @@ class Reverter:
         """
 
         def attempt() -> Reverted:
-            there = self.existing(merge, number)
-            if there is not None:
-                there = self._on_top_of_main(there) if there.state == "open" else there
-                return Reverted(there.state, there, tuple(folders))
+            existing = self.existing(merge, number)
+            if existing is not None:
+                existing = self._on_top_of_main(existing) if existing.state == "open" else existing
+                return Reverted(existing.state, existing, tuple(folders))
             refusals = self.refusals(merge, folders)
             wanted = {
                 folder: self._git.tree(merge.change.before, folder) for folder in folders if folder not in refusals
@@ -207,24 +208,24 @@ class Reverter:
             if not pull.head_branch.startswith(PREFIX) or self._forge.approved_by(pull.number):
                 continue
             try:
-                there = self._publisher.open_request(self.base, pull.head_branch, [pull])
+                request = self._publisher.open_request(self.base, pull.head_branch, [pull])
             except InputError:
                 continue  # somebody else's
-            restored = {} if there is None else self._reverted(there.tip)
+            restored = {} if request is None else self._reverted(request.tip)
             differing = any(restored.get(folder, tree) != tree for folder, tree in wanted.items())
-            if there is None or not restored or differing or not all(restored.values()):
+            if request is None or not restored or differing or not all(restored.values()):
                 continue
-            prepared = Prepared(there.tip, is_new=False)  # an earlier run came as far as this
+            prepared = Prepared(request.tip, is_new=False)  # an earlier run came as far as this
             if not set(wanted) <= set(restored):
-                behind = not is_ancestor(self._git, self.base.commit, there.tip)
-                parents = [there.tip, self.base.commit] if behind else [there.tip]
+                behind = not is_ancestor(self._git, self.base.commit, request.tip)
+                parents = [request.tip, self.base.commit] if behind else [request.tip]
                 tree = with_trees(self._git, parents[-1], {**restored, **wanted})
                 prepared = Prepared(self._commit(merge, wanted, title, tree, parents), is_new=True)
-            told = description.inside(pull)
-            if merge.pull.url in told:
+            body = description.inside(pull)
+            if merge.pull.url in body:
                 return pull
-            both = Description(description.title(f"{pull.title}; {title}"), "", tuple(filter(None, (told, text))))
-            return self._publisher.publish(self.base, there, prepared, Proposal(pull.head_branch, both)).pull
+            both = Description(description.title(f"{pull.title}; {title}"), "", tuple(filter(None, (body, text))))
+            return self._publisher.publish(self.base, request, prepared, Proposal(pull.head_branch, both)).pull
         return None
 
     def _on_top_of_main(self, pull: PullRequest) -> PullRequest:
@@ -234,26 +235,26 @@ class Reverter:
         if self._forge.approved_by(pull.number):
             return pull
         try:
-            there = self._publisher.open_request(self.base, pull.head_branch, [pull])
+            request = self._publisher.open_request(self.base, pull.head_branch, [pull])
         except InputError:
             return pull  # somebody else's
-        if there is None or is_ancestor(self._git, self.base.commit, there.tip):
+        if request is None or is_ancestor(self._git, self.base.commit, request.tip):
             return pull
-        if not (reverted := self._reverted(there.tip)):
+        if not (reverted := self._reverted(request.tip)):
             return pull
         tree = with_trees(self._git, self.base.commit, reverted)
         message = f"Merge {self.base.branch} ({self.base.commit[:12]})"
-        commit = make_commit(self._git, tree, [there.tip, self.base.commit], message, self._publisher.account)
+        commit = make_commit(self._git, tree, [request.tip, self.base.commit], message, self._publisher.account)
         same = Description(pull.title, "", (description.inside(pull),))
         proposal = Proposal(pull.head_branch, same)
-        return self._publisher.publish(self.base, there, Prepared(commit, is_new=True), proposal).pull
+        return self._publisher.publish(self.base, request, Prepared(commit, is_new=True), proposal).pull
 
     def _reverted(self, tip: str) -> dict[str, str]:
         """The trees of the folders that an open revert restores, by folder, "" for one that it removes; empty if it
         holds anything else, or if main has changed one of them since."""
         start = self._git.text("merge-base", self.base.commit, tip)
         paths = self._git.records("diff-tree", "-r", "-z", "--no-renames", "--name-only", start, tip)
-        found: dict[str, str] = {}
+        trees: dict[str, str] = {}
         for path in paths:
             service = ServicePath.of(path)
             tree = "" if service is None else self._git.tree(tip, service.folder)
@@ -261,8 +262,8 @@ class Reverter:
                 return {}
             if self._git.tree(start, service.folder) != self._git.tree(self.base.commit, service.folder):
                 return {}
-            found[service.folder] = tree
-        return found
+            trees[service.folder] = tree
+        return trees
 
     def _commit(self, merge: Merge, wanted: Mapping[str, str], title: str, tree: str, parents: Sequence[str]) -> str:
         lines = [

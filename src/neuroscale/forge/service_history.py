@@ -18,8 +18,8 @@ from neuroscale.core.validation import items
 from neuroscale.core.yaml_io import decode
 from neuroscale.forge import description
 from neuroscale.forge.after_merge import comments as smoke
-from neuroscale.forge.branches import REQUIRED_CHECK
 from neuroscale.forge.interface import Comment, ForgeError, ForgeUnavailableError, PullRequest
+from neuroscale.forge.main_protection import REQUIRED_CHECK
 from neuroscale.forge.rest import Forge
 from neuroscale.gate.verdict import ServiceReport
 from neuroscale.kube.client import Cluster
@@ -49,7 +49,7 @@ class Comments:
 
 
 @dataclass(frozen=True)
-class Asked:
+class MergedPullRequest:
     """The merged pull request of a change.
 
     `asked_for`: the person for whom the account asked, as its description says; "" for nobody else. `why`: what people
@@ -94,7 +94,7 @@ class Change:
     plan: tuple[str, ...]
     files: tuple[str, ...]
     reasons: tuple[str, ...]
-    asked: Asked | None = None
+    asked: MergedPullRequest | None = None
     live: Live | None = None
 
 
@@ -190,11 +190,11 @@ def with_pull_requests(forge: Forge, branch: str, found: Sequence[Change]) -> tu
     return told, missing
 
 
-def _asked(forge: Forge, pull: PullRequest) -> Asked:
+def _asked(forge: Forge, pull: PullRequest) -> MergedPullRequest:
     wanted = REQUIRED_CHECK[forge.kind]
     statuses = [one for one in forge.statuses(forge.merged_head(pull)) if one.context == wanted]
     comments = forge.comments(pull.number)
-    return Asked(
+    return MergedPullRequest(
         pull.number,
         pull.url,
         pull.title,

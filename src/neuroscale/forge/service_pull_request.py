@@ -16,16 +16,8 @@ from neuroscale.catalog.settings import load_settings
 from neuroscale.core.errors import InputError
 from neuroscale.core.waiting import repeatedly
 from neuroscale.forge import description
-from neuroscale.forge.branches import (
-    Branches,
-    BranchMovedError,
-    holds,
-    is_ancestor,
-    make_commit,
-    merged_tree,
-    same_commit,
-    with_files,
-)
+from neuroscale.forge.branches import Branches, BranchMovedError
+from neuroscale.forge.commits import holds, is_ancestor, make_commit, merged_tree, same_commit, with_files
 from neuroscale.forge.description import Description
 from neuroscale.forge.interface import (
     SOME_APP,

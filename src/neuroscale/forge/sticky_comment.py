@@ -26,14 +26,14 @@ IssueOutcome = Literal["opened", "updated", "closed", "unchanged", "nothing to s
 
 
 @dataclass(frozen=True)
-class Kept:
+class IssueResult:
     """The result of a run; `issue` is None if the forge has no such issue."""
 
     outcome: IssueOutcome
     issue: Issue | None
 
 
-def keep_issue(forge: Forge, marker: str, title: str, body: str | None, *, may_open: bool = True) -> Kept:
+def keep_issue(forge: Forge, marker: str, title: str, body: str | None, *, may_open: bool = True) -> IssueResult:
     """Make `title` and `body` those of the open issue that goes by `marker`; None for `body` closes it.
 
     `may_open`: whether an issue is opened if none is open; otherwise only an open one is updated.
@@ -55,21 +55,21 @@ def keep_issue(forge: Forge, marker: str, title: str, body: str | None, *, may_o
     )
 
 
-def _kept(forge: Forge, marker: str, title: str, text: str | None, *, may_open: bool) -> Kept:
+def _kept(forge: Forge, marker: str, title: str, text: str | None, *, may_open: bool) -> IssueResult:
     login = forge.account().login
     mine = [issue for issue in forge.open_issues() if issue.author == login and issue.body.startswith(marker)]
     for issue in mine[1:] if text is not None else mine:
         forge.update_issue(issue.number, issue.title, issue.body, "closed")
     if text is None:
-        return Kept("closed" if mine else "nothing to say", mine[0] if mine else None)
+        return IssueResult("closed" if mine else "nothing to say", mine[0] if mine else None)
     if not mine and not may_open:
-        return Kept("nothing to say", None)
+        return IssueResult("nothing to say", None)
     if not mine:
-        return Kept("opened", forge.create_issue(title, text))
+        return IssueResult("opened", forge.create_issue(title, text))
     (oldest, *more) = mine
     if (oldest.title, same_text(oldest.body)) == (title, same_text(text)):
-        return Kept("updated" if more else "unchanged", oldest)
-    return Kept("updated", forge.update_issue(oldest.number, title, text, "open"))
+        return IssueResult("updated" if more else "unchanged", oldest)
+    return IssueResult("updated", forge.update_issue(oldest.number, title, text, "open"))
 
 
 Outcome = Literal["created", "updated", "unchanged", "a newer commit is there", "a newer run has written it"]

@@ -110,7 +110,7 @@ def _declined(desk: Desk, upgrade: Upgrade, branch: str) -> str:
 
 def _bring(desk: Desk, upgrade: Upgrade) -> Done:
     try:
-        outcome = desk.bring(Anew(upgrade))
+        outcome = desk.propose(Anew(upgrade))
     except InputError as error:
         problem = error.problems[0]
         return Done("left out", why=f"{problem.where} {problem.message}. {problem.fix}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import Literal
 
 from neuroscale.core.errors import InputError
 from neuroscale.core.units import MIB
-from neuroscale.gate.renderer_inputs import CHART, KUSTOMIZATIONS, Renderer, RendererInput, renderer_inputs
 from neuroscale.manifests.objects import MANIFEST_SUFFIXES
 from neuroscale.repo.git import TooLargeError
 from neuroscale.repo.layout import MANIFESTS, ServicePath
@@ -18,6 +18,11 @@ from neuroscale.repo.snapshot import Entry, FolderSnapshot, Snapshot
 # Files below manifests/ that are for people; nothing deploys them.
 _FOR_PEOPLE = ("README.md", ".gitkeep")
 
+_CHART = "Chart.yaml"
+_OF_CHARTS = ("templates", "charts", "crds", "ci", "files")
+_KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+RENDERER_INPUT = re.compile(rf"(^|/)({'|'.join(map(re.escape, (_CHART, *_KUSTOMIZATIONS)))})$|\.(jsonnet|libsonnet)$")
+"""Files by which Helm, Kustomize or Jsonnet renders a folder: what lies there is not yet what a cluster gets."""
 
 LARGEST_TEXT = 4 * MIB
 """The size of the largest text that is searched for secrets, in bytes."""
@@ -65,7 +70,6 @@ class GateInput:
 
     `snapshot` holds the service folders, and the catalog and template that they are compared with. `strays` are paths
     below `manifests/` that belong to no service; `plain` are files of folders that this platform did not render.
-    `inputs` are files that another tool renders first, and `unrendered` says which tool, and in which folder.
     """
 
     snapshot: Snapshot
@@ -73,8 +77,6 @@ class GateInput:
     strays: tuple[Entry, ...] = ()
     plain: tuple[SourceFile, ...] = ()
     ignored: tuple[str, ...] = ()
-    inputs: tuple[SourceFile, ...] = ()
-    unrendered: tuple[RendererInput, ...] = ()
 
 
 def read_paths(paths: list[Path], root: Path) -> GateInput:
@@ -87,7 +89,6 @@ def read_paths(paths: list[Path], root: Path) -> GateInput:
     strays: list[Entry] = []
     plain: list[SourceFile] = []
     ignored: list[str] = []
-    inputs: dict[str, tuple[SourceFile, Renderer, str]] = {}
     for path in paths:
         if not path.exists():
             raise _unusable(path, "does not exist", "Name a folder or file of manifests.")
@@ -105,29 +106,22 @@ def read_paths(paths: list[Path], root: Path) -> GateInput:
             files, skipped = _plain_files(path)
             if not files:
                 raise _unusable(path, "holds no manifests", "Name a folder with .yaml, .yml or .json files.")
-            rendered = _rendered(path, files)
-            inputs |= rendered
-            plain.extend(file for file in files if file.name not in rendered)
+            plain.extend((*files, *_renders(path)))
             ignored.extend(skipped)
-    unique = {file.name: file for file in plain if file.name not in inputs}
-    folders: dict[tuple[Renderer, str], list[str]] = {}
-    for name, (_, renderer, folder) in inputs.items():
-        folders.setdefault((renderer, folder), []).append(name)
+    unique = {file.name: file for file in plain}
     return GateInput(
         repository,
         tuple(services[key] for key in sorted(services, key=lambda service: service.folder)),
         tuple(sorted(set(strays))),
         tuple(unique.values()),
         tuple(sorted(set(ignored))),
-        tuple(file for file, _, _ in inputs.values()),
-        tuple(RendererInput(*place, tuple(names)) for place, names in sorted(folders.items())),
     )
 
 
 def texts_of_files(given: GateInput) -> Iterator[Text]:
     """Every file of the input, to search for secrets."""
     files = [(entry.path, entry.path, given.snapshot) for service in given.services for entry in service.entries]
-    files += [(file.name, file.entry.path, file.snapshot) for file in (*given.plain, *given.inputs)]
+    files += [(file.name, file.entry.path, file.snapshot) for file in given.plain]
     for name, path, snapshot in files:
         try:
             data = snapshot.read(path)
@@ -175,9 +169,8 @@ def _plain_files(path: Path) -> tuple[list[SourceFile], list[str]]:
     files, skipped = [], []
     for entry in entries:
         name = (folder / entry.path).as_posix()
-        is_manifest = entry.path.endswith((*MANIFEST_SUFFIXES, ".jsonnet", ".libsonnet")) or not path.is_dir()
-        is_input = entry.path.rpartition("/")[2] in KUSTOMIZATIONS
-        if is_manifest or is_input or entry.kind not in ("file", "executable"):
+        is_manifest = entry.path.endswith(MANIFEST_SUFFIXES) or not path.is_dir()
+        if is_manifest or RENDERER_INPUT.search(entry.path) or entry.kind not in ("file", "executable"):
             files.append(SourceFile(name, entry, snapshot))
         else:
             skipped.append(name)
@@ -186,24 +179,18 @@ def _plain_files(path: Path) -> tuple[list[SourceFile], list[str]]:
     return files, skipped
 
 
-def _rendered(path: Path, files: list[SourceFile]) -> dict[str, tuple[SourceFile, Renderer, str]]:
-    """The files that another tool renders first, by their names: the tool, and the folder that it renders."""
-    base = path if path.is_dir() else path.parent
-    root = next((each for each in (base, *base.parents) if (each / CHART).is_file()), base)
-    places = {
-        (base / file.entry.path).relative_to(root).as_posix(): file
-        for file in files
-        if file.entry.kind in ("file", "executable")
-    }
-    around = [name for name in (CHART, *KUSTOMIZATIONS) if (root / name).is_file()]
-    found = renderer_inputs(FolderSnapshot(root), sorted({*places, *around}))
-    inputs = {}
-    for place, (renderer, folder) in found.items():
-        if place in places:
-            rendered = root / folder
-            chart = rendered.parent if renderer == "Helm" and rendered.name == "templates" else rendered
-            inputs[places[place].name] = (places[place], renderer, chart.as_posix())
-    return inputs
+def _renders(path: Path) -> Iterator[SourceFile]:
+    """The chart around a path, and the kustomization beside it: a part that is named alone must not pass."""
+    folder = path if path.is_dir() else path.parent
+    charts = (
+        parent / _CHART
+        for parent in (folder, *folder.parents)
+        if not (inside := folder.relative_to(parent).parts) or inside[0] in _OF_CHARTS
+    )
+    for file in (*charts, *(folder / name for name in _KUSTOMIZATIONS)):
+        if file.is_file():
+            snapshot = FolderSnapshot(file.parent)
+            yield from (SourceFile(file.as_posix(), entry, snapshot) for entry in snapshot.entries(file.name))
 
 
 def _unusable(path: Path, message: str, fix: str) -> InputError:

@@ -1,100 +1,14 @@
-"""Applies many objects to a cluster, in the order in which they need each other.
-
-Stores CustomResourceDefinitions in etcd, best before its API server starts, which then serves their kinds at once.
-
-A server that gets a definition writes it several times, with its status, and compares all fields each time: for one of
-700 kB that takes three seconds of a processor more.
-"""
+"""Applies many objects to a cluster, in the order in which they need each other."""
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
-import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
-from typing import Any
 
-import httpx
-
-from neuroscale.core.waiting import attempts, repeatedly
+from neuroscale.core.waiting import attempts
 from neuroscale.kube.client import Cluster, Identity, KubernetesError, Object, RefusedError
-from neuroscale.kube.control_plane import ControlPlane
-
-_PREFIX = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
-_ANSWERS_WITHIN = 30.0  # seconds
-_ATTEMPTS, _FIRST_PAUSE = 4, 0.2
-
-
-def store_definitions(plane: ControlPlane, definitions: Sequence[Object]) -> None:
-    """Store definitions in etcd; one that is there stays as it is. An API server that runs already serves them soon.
-
-    Nobody checks a definition here, so it has to be one that an API server takes. Raises KubernetesError.
-    """
-    if not definitions:
-        return
-    with httpx.Client(
-        base_url=plane.etcd_url, verify=plane.etcd_context(), timeout=_ANSWERS_WITHIN, trust_env=False
-    ) as client:
-        all_keys = {"key": _encoded(_PREFIX), "range_end": _encoded(_PREFIX[:-1] + chr(ord("/") + 1))}
-        there = {one["key"] for one in _ask(client, "range", {**all_keys, "keys_only": True}).get("kvs", [])}
-        for definition in definitions:
-            key = _encoded(_PREFIX + definition["metadata"]["name"])
-            if key not in there:
-                _ask(client, "put", {"key": key, "value": _encoded(json.dumps(_established(definition)))})
-
-
-def _ask(client: httpx.Client, method: str, question: Mapping[str, Any]) -> dict[str, Any]:
-    def once() -> dict[str, Any]:
-        try:
-            answer = client.post(f"/v3/kv/{method}", json=question)
-        except httpx.HTTPError as error:
-            told = f"etcd did not answer while definitions were stored ({type(error).__name__})."
-            raise KubernetesError(told) from error
-        if answer.status_code != 200:
-            told = answer.text.strip()[-200:]
-            raise KubernetesError(f"etcd answered {answer.status_code} while definitions were stored: {told}")
-        value: dict[str, Any] = answer.json()
-        return value
-
-    return repeatedly(
-        once,
-        attempts=_ATTEMPTS,
-        again=lambda error: isinstance(error, KubernetesError),
-        first_pause=_FIRST_PAUSE,
-    )
-
-
-def _established(definition: Object) -> Object:
-    """A definition as an API server stores it once it has accepted its names."""
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    metadata, spec = definition["metadata"], definition["spec"]
-    kind = spec["names"]["kind"]
-    names = {"singular": kind.lower(), "listKind": f"{kind}List", **spec["names"]}
-
-    def condition(name: str, reason: str, message: str) -> Object:
-        return {"type": name, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message}
-
-    return {
-        **definition,
-        "metadata": {**metadata, "uid": str(uuid.uuid4()), "creationTimestamp": now, "generation": 1},
-        "spec": {**spec, "names": names},
-        "status": {
-            "acceptedNames": names,
-            "storedVersions": [version["name"] for version in spec["versions"] if version["storage"]],
-            "conditions": [
-                condition("NamesAccepted", "NoConflicts", "no conflicts found"),
-                condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
-            ],
-        },
-    }
-
-
-def _encoded(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
-
 
 _CRD = "CustomResourceDefinition"
 _DIGEST = "neuroscale.dev/digest"
@@ -119,9 +33,9 @@ def apply_all(cluster: Cluster, objects: Iterable[Object], *, served_within: flo
         stages[0 if kind in _FIRST else 2 if kind in _LAST else 1].append(wanted)
     for index, stage in stages.items():
         with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-            list(pool.map(lambda one: _apply(cluster, one), stage))
+            list(pool.map(lambda wanted: _apply(cluster, wanted), stage))
         if index == 0:
-            await_served(cluster, [one for one in stage if one["kind"] == _CRD], served_within)
+            await_served(cluster, [wanted for wanted in stage if wanted["kind"] == _CRD], served_within)
 
 
 def _apply(cluster: Cluster, wanted: Object) -> None:
@@ -136,17 +50,17 @@ def _replace_if_changed(cluster: Cluster, wanted: Object) -> None:
     new = marked(wanted)
     digest = new["metadata"]["annotations"][_DIGEST]
     identity = Identity.of(wanted)
-    there = cluster.get(identity.group_version, identity.kind, identity.name)
-    if there is None:
+    stored = cluster.get(identity.group_version, identity.kind, identity.name)
+    if stored is None:
         try:
             cluster.create(new)
             return
         except RefusedError as error:
             if error.reason != "AlreadyExists":
                 raise
-        there = cluster.get(identity.group_version, identity.kind, identity.name) or {"metadata": {}}
-    if there["metadata"].get("annotations", {}).get(_DIGEST) != digest:
-        new["metadata"]["resourceVersion"] = there["metadata"].get("resourceVersion", "")
+        stored = cluster.get(identity.group_version, identity.kind, identity.name) or {"metadata": {}}
+    if stored["metadata"].get("annotations", {}).get(_DIGEST) != digest:
+        new["metadata"]["resourceVersion"] = stored["metadata"].get("resourceVersion", "")
         cluster.request("PUT", cluster.path(identity.group_version, identity.kind, name=identity.name), None, new)
 
 
@@ -167,11 +81,11 @@ def await_served(cluster: Cluster, definitions: Sequence[Object], seconds: float
         if version.get("served")
     ]
     for _ in attempts(seconds, _PAUSE):
-        missing = [one for one in missing if not _is_served(cluster, *one)]
+        missing = [kind_name for kind_name in missing if not _is_served(cluster, *kind_name)]
         if not missing:
             return
-    told = ", ".join(f"{kind} in {group_version}" for group_version, kind in missing)
-    raise KubernetesError(f"{cluster.name} does not serve {told} {seconds:g} s after it was defined.")
+    kinds = ", ".join(f"{kind} in {group_version}" for group_version, kind in missing)
+    raise KubernetesError(f"{cluster.name} does not serve {kinds} {seconds:g} s after it was defined.")
 
 
 def _is_served(cluster: Cluster, group_version: str, kind: str) -> bool:

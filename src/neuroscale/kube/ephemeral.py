@@ -21,9 +21,9 @@ import httpx
 
 from neuroscale.core.quantities import duration
 from neuroscale.core.waiting import attempts, repeatedly
-from neuroscale.kube.apply import store_definitions
 from neuroscale.kube.client import Cluster, KubernetesError, Object
 from neuroscale.kube.control_plane import ADMINISTRATOR, ControlPlane, Ports
+from neuroscale.kube.stored_definitions import store_definitions
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _STARTS_WITHIN = 120.0  # seconds; about four on two idle cores

@@ -27,12 +27,13 @@ from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Cluster, Object
 from neuroscale.kube.control_plane import ADMINISTRATOR
 from neuroscale.local import webhook_relay
+from neuroscale.local.cluster_parts import add_service_account, definitions, namespace
 from neuroscale.local.control_plane import API_SERVER, cluster, control_plane, environment
+from neuroscale.local.copied_programs import copied, copy_tool
 from neuroscale.local.process import Process, answers
 from neuroscale.local.redis import NAME as REDIS
 from neuroscale.local.redis import Redis
 from neuroscale.local.state import PASSABLE, State
-from neuroscale.local.upstream import add_service_account, copied, copy_tool, definitions, namespace
 from neuroscale.local.workflow_runner import find_python, search_path
 
 NAMESPACE: Final = "argocd"

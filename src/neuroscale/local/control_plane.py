@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from neuroscale.core.tool_cache import ToolName
-from neuroscale.kube.apply import marked, store_definitions
+from neuroscale.kube.apply import marked
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Cluster, Object
 from neuroscale.kube.control_plane import ADMINISTRATOR, ControlPlane, Ports
+from neuroscale.kube.stored_definitions import store_definitions
+from neuroscale.local.copied_programs import copied, copy_tool
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import State
-from neuroscale.local.upstream import copied, copy_tool
 
 ETCD: Final = "etcd"
 API_SERVER: Final = "kube-apiserver"

@@ -15,21 +15,8 @@ from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.http import Client, segments
 from neuroscale.forge.interface import ForgeError, RepositoryRef
 from neuroscale.forge.token import VARIABLE
-from neuroscale.local.forge_accounts import (
-    ADMIN,
-    GATE,
-    LIMITS,
-    LOGINS,
-    MAIN,
-    MAINTAINER,
-    REPOSITORY_SETTINGS,
-    REVERT,
-    ROLES,
-    TEAM,
-    Account,
-    Accounts,
-    protection,
-)
+from neuroscale.local.forge_accounts import ADMIN, GATE, LIMITS, LOGINS, MAINTAINER, REVERT, ROLES, Account, Accounts
+from neuroscale.local.forge_repository import MAIN, REPOSITORY_SETTINGS, TEAM, protection
 from neuroscale.local.gitea import Gitea
 from neuroscale.local.state import PRIVATE, LocalError, State
 from neuroscale.repo.git import Git

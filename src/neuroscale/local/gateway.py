@@ -20,13 +20,14 @@ from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Object
 from neuroscale.kube.control_plane import ADMINISTRATOR
 from neuroscale.local import gateway_routes
+from neuroscale.local.cluster_parts import rights
 from neuroscale.local.control_plane import API_SERVER, cluster, control_plane, environment
+from neuroscale.local.copied_programs import copied, copy_tool
 from neuroscale.local.gateway_routes import FIRST, SECOND, SOCKET, error
 from neuroscale.local.kserve import NAME as KSERVE
 from neuroscale.local.node.service import NODE
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import PASSABLE, State
-from neuroscale.local.upstream import copied, copy_tool, rights
 from neuroscale.local.workflow_runner import find_python
 
 HEALTH = "/healthz"

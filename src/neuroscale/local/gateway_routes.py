@@ -64,7 +64,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Service:
+class RoutedService:
     """An InferenceService: its host, its time of creation (the API's text), and the Kubernetes Service before its
     pods."""
 
@@ -74,13 +74,13 @@ class Service:
     backend: str
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Service | None:
+    def of(cls, service: Mapping[str, Any]) -> RoutedService | None:
         """The service, or None if it has no host yet."""
-        metadata = found["metadata"]
-        host = urllib.parse.urlsplit(str((found.get("status") or {}).get("url") or "")).hostname or ""
+        metadata = service["metadata"]
+        host = urllib.parse.urlsplit(str((service.get("status") or {}).get("url") or "")).hostname or ""
         if not _HOST.fullmatch(host):
             return None
-        variant = ((found.get("spec") or {}).get("predictor") or {}).get("name")
+        variant = ((service.get("spec") or {}).get("predictor") or {}).get("name")
         backend = f"{metadata['name']}-{variant}-predictor" if variant else f"{metadata['name']}-predictor"
         return cls(host, str(metadata.get("creationTimestamp") or ""), metadata["namespace"], backend)
 
@@ -94,20 +94,20 @@ class Slice:
     addresses: tuple[str, ...]
 
     @classmethod
-    def of(cls, found: Mapping[str, Any], node: str) -> Slice:
-        metadata = found["metadata"]
+    def of(cls, endpoint_slice: Mapping[str, Any], node: str) -> Slice:
+        metadata = endpoint_slice["metadata"]
         backend = str((metadata.get("labels") or {}).get("kubernetes.io/service-name") or "")
-        ports = [one["port"] for one in found.get("ports") or () if one.get("protocol", "TCP") == "TCP"]
-        if found.get("addressType") != "IPv4" or not ports:
+        ports = [item["port"] for item in endpoint_slice.get("ports") or () if item.get("protocol", "TCP") == "TCP"]
+        if endpoint_slice.get("addressType") != "IPv4" or not ports:
             return cls(metadata["namespace"], backend, ())
         ready = [
             address
-            for endpoint in found.get("endpoints") or ()
+            for endpoint in endpoint_slice.get("endpoints") or ()
             if endpoint.get("nodeName") == node and (endpoint.get("conditions") or {}).get("ready") is True
             for address in endpoint.get("addresses") or ()
         ]
         return cls(
-            metadata["namespace"], backend, tuple(f"{_loopback(one)}:{ports[0]}" for one in ready if _is_own(one))
+            metadata["namespace"], backend, tuple(f"{_loopback(item)}:{ports[0]}" for item in ready if _is_own(item))
         )
 
 
@@ -119,16 +119,16 @@ class Route:
     addresses: tuple[str, ...]
 
 
-def routes(services: Iterable[Service], slices: Iterable[Slice]) -> tuple[Route, ...]:
+def routes(services: Iterable[RoutedService], slices: Iterable[Slice]) -> tuple[Route, ...]:
     """The routes by host. If KServe gave several services the same host, the oldest gets it."""
     addresses: dict[tuple[str, str], set[str]] = {}
-    for one in slices:
-        addresses.setdefault((one.namespace, one.backend), set()).update(one.addresses)
-    found: dict[str, Route] = {}
-    for service in sorted(services, key=lambda one: (one.created, one.namespace, one.backend)):
+    for item in slices:
+        addresses.setdefault((item.namespace, item.backend), set()).update(item.addresses)
+    by_host: dict[str, Route] = {}
+    for service in sorted(services, key=lambda item: (item.created, item.namespace, item.backend)):
         own = addresses.get((service.namespace, service.backend), set())
-        found.setdefault(service.host, Route(service.host, tuple(sorted(own))))
-    return tuple(found[host] for host in sorted(found))
+        by_host.setdefault(service.host, Route(service.host, tuple(sorted(own))))
+    return tuple(by_host[host] for host in sorted(by_host))
 
 
 def _is_own(address: str) -> bool:
@@ -168,7 +168,7 @@ class Kind:
     def facts(self) -> list[Any]:
         """The facts of each object, without objects that have none."""
         with self._lock:
-            return [one for one in self._facts.values() if one is not None]
+            return [fact for fact in self._facts.values() if fact is not None]
 
     def follow(self) -> None:
         """Follow the cluster for ever. While it does not answer, the last known objects stay."""
@@ -185,18 +185,18 @@ class Kind:
             time.sleep(_PAUSE)
 
     def _list(self) -> str:
-        found: dict[tuple[str, str], Any] = {}
+        facts: dict[tuple[str, str], Any] = {}
         following = ""
         while True:
             query = {"limit": str(_PAGE), **({"continue": following} if following else {})}
             with _get(self._settings, f"{self._path}?{urllib.parse.urlencode(query)}") as answer:
                 page = json.load(answer)
-            found.update((_key(one), self._read(one)) for one in page["items"])
+            facts.update((_key(item), self._read(item)) for item in page["items"])
             following = page["metadata"].get("continue") or ""
             if not following:
                 break
         with self._lock:
-            self._facts = found
+            self._facts = facts
         self.synced.set()
         self._changed.set()
         return str(page["metadata"]["resourceVersion"])
@@ -207,16 +207,16 @@ class Kind:
         with _get(self._settings, f"{self._path}?{urllib.parse.urlencode(query)}") as answer:
             for line in answer:
                 event = json.loads(line)
-                found = event["object"]
+                item = event["object"]
                 if event["type"] == "ERROR":
-                    raise RefusedError(int(found.get("code") or 0), str(found.get("message")))
-                version = str(found["metadata"]["resourceVersion"])
+                    raise RefusedError(int(item.get("code") or 0), str(item.get("message")))
+                version = str(item["metadata"]["resourceVersion"])
                 if event["type"] != "BOOKMARK":
-                    self._take(event["type"], found)
+                    self._take(event["type"], item)
         return version
 
-    def _take(self, event: str, found: Object) -> None:
-        key, fact = _key(found), None if event == "DELETED" else self._read(found)
+    def _take(self, event: str, item: Object) -> None:
+        key, fact = _key(item), None if event == "DELETED" else self._read(item)
         with self._lock:
             same = self._facts.get(key) == fact
             if event == "DELETED":
@@ -243,8 +243,8 @@ def _get(settings: Settings, address: str) -> Iterator[http.client.HTTPResponse]
         connection.close()
 
 
-def _key(found: Mapping[str, Any]) -> tuple[str, str]:
-    return found["metadata"].get("namespace") or "", found["metadata"]["name"]
+def _key(item: Mapping[str, Any]) -> tuple[str, str]:
+    return item["metadata"].get("namespace") or "", item["metadata"]["name"]
 
 
 # The router -------------------------------------------------------------------------------------------------------
@@ -270,8 +270,8 @@ class Router(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
             return 200, {FIRST: first, SECOND: second}, b""
         if addresses is None:
             return 404, _JSON, error(404, "No service has this host name.", "NotFoundError")
-        told = "No pod of this service is ready on this machine. Pods on simulated nodes do not answer."
-        return 503, {**_JSON, "Retry-After": "5"}, error(503, told, "ServiceUnavailableError")
+        message = "No pod of this service is ready on this machine. Pods on simulated nodes do not answer."
+        return 503, {**_JSON, "Retry-After": "5"}, error(503, message, "ServiceUnavailableError")
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -301,9 +301,9 @@ def error(status: int, message: str, kind: str) -> bytes:
 def follow(settings: Settings) -> None:
     """Answer for ever by the state of the cluster, on a socket in the current folder."""
     changed = threading.Event()
-    services = Kind(settings, "/apis/serving.kserve.io/v1beta1/inferenceservices", Service.of, changed)
+    services = Kind(settings, "/apis/serving.kserve.io/v1beta1/inferenceservices", RoutedService.of, changed)
     slices = Kind(
-        settings, "/apis/discovery.k8s.io/v1/endpointslices", lambda found: Slice.of(found, settings.node), changed
+        settings, "/apis/discovery.k8s.io/v1/endpointslices", lambda item: Slice.of(item, settings.node), changed
     )
     for kind in (services, slices):
         threading.Thread(target=kind.follow, daemon=True).start()
@@ -314,7 +314,7 @@ def follow(settings: Settings) -> None:
     while True:
         changed.clear()
         began = time.monotonic()
-        router.table = {one.host: one.addresses for one in routes(services.facts(), slices.facts())}
+        router.table = {route.host: route.addresses for route in routes(services.facts(), slices.facts())}
         Path(SYNCED).touch()
         # With thousands of services, let other work run in between.
         time.sleep(max(_SETTLES, time.monotonic() - began))

@@ -12,9 +12,9 @@ from typing import Final
 
 from neuroscale.core.files import write_private, write_public
 from neuroscale.local.control_plane import control_plane
+from neuroscale.local.copied_programs import copied, copied_files, copy_tool
 from neuroscale.local.process import Process, answers, run_once
 from neuroscale.local.state import PASSABLE, LocalError, State
-from neuroscale.local.upstream import copied, copied_files, copy_tool
 
 NAME: Final = "gitea"
 _TOKEN = re.compile(r"^[A-Za-z0-9]{40}$", re.MULTILINE)

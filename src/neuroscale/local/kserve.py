@@ -16,10 +16,11 @@ from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Cluster, KubernetesError, Object
 from neuroscale.kube.control_plane import ControlPlane
 from neuroscale.local.charts import WEBHOOK_KINDS, Chart, at_port, program_of, render, settings_of
+from neuroscale.local.cluster_parts import add_service_account, definitions, namespace
 from neuroscale.local.control_plane import CONTROLLER_MANAGER, cluster, control_plane, environment
+from neuroscale.local.copied_programs import copy_tool
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import PASSABLE, State, read_json
-from neuroscale.local.upstream import add_service_account, copy_tool, definitions, namespace
 
 NAME: Final = "kserve-controller"
 NAMESPACE = "kserve"

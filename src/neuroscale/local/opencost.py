@@ -21,12 +21,13 @@ from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Object
 from neuroscale.local import kwok, prometheus
+from neuroscale.local.cluster_parts import rights
 from neuroscale.local.control_plane import API_SERVER, cluster, control_plane, environment
+from neuroscale.local.copied_programs import copied, copy_tool
 from neuroscale.local.node.registration import Capacity
 from neuroscale.local.node.service import NODE
 from neuroscale.local.process import Process, answers, is_running
 from neuroscale.local.state import PASSABLE, State
-from neuroscale.local.upstream import copied, copy_tool, rights
 from neuroscale.repo.layout import METER
 
 OPENCOST: Final = "opencost"

@@ -27,6 +27,7 @@ from neuroscale.local import (
     workflow_runner,
 )
 from neuroscale.local.argocd import ArgoCD
+from neuroscale.local.cluster_parts import definitions
 from neuroscale.local.gateway import Gateway
 from neuroscale.local.gitea import Gitea
 from neuroscale.local.kserve import Kserve
@@ -41,7 +42,6 @@ from neuroscale.local.process import Process
 from neuroscale.local.prometheus import Prometheus
 from neuroscale.local.redis import Redis
 from neuroscale.local.state import State
-from neuroscale.local.upstream import definitions
 from neuroscale.local.workflow_runner import Runner
 from neuroscale.rendering.platform import monitoring
 from neuroscale.rendering.platform.argocd import VALUES, config_maps

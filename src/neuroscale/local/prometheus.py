@@ -17,11 +17,12 @@ from neuroscale.core.files import write_public
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK
+from neuroscale.local.cluster_parts import rights
 from neuroscale.local.control_plane import API_SERVER, cluster, control_plane, environment
+from neuroscale.local.copied_programs import copied, copy_tool
 from neuroscale.local.node.service import NODE
 from neuroscale.local.process import Process, answers
 from neuroscale.local.state import PASSABLE, State
-from neuroscale.local.upstream import copied, copy_tool, rights
 
 NAME: Final = "prometheus"
 PORTS = (NAME,)

@@ -13,9 +13,9 @@ from neuroscale.core.errors import UntrustedError
 from neuroscale.core.files import write_private
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.local.control_plane import environment
+from neuroscale.local.copied_programs import copy_folder
 from neuroscale.local.process import Process
 from neuroscale.local.state import PASSABLE, State
-from neuroscale.local.upstream import copy_folder
 
 NAME: Final = "redis"
 PORTS = (NAME,)

@@ -37,13 +37,13 @@ from neuroscale.local.process import (
 )
 from neuroscale.local.state import LocalError, State, delete_folder, is_free, locked
 from neuroscale.local.supervisor import LEAVE_MODELS, NAME, launch
-from neuroscale.rendering.platform.files import SMOKE_TESTS
+from neuroscale.rendering.platform.tenancy import SMOKE_TESTS
 
 _LINES = 5
 
 
 @dataclass(frozen=True)
-class Row:
+class ProcessStatus:
     """One process. `memory_mib` is the resident memory of it and its children; `log` its last lines if it is not
     healthy."""
 
@@ -65,7 +65,7 @@ class Status:
     url: str
     healthy: bool
     notes: tuple[str, ...]
-    processes: tuple[Row, ...]
+    processes: tuple[ProcessStatus, ...]
 
 
 def look(state: State) -> Status:
@@ -86,7 +86,7 @@ def look(state: State) -> Status:
                 health, detail = "ill", "it runs without its supervisor"
             log = () if health == "healthy" else tuple(last_lines(state.log(process.name)))
             rows.append(
-                Row(
+                ProcessStatus(
                     process.name,
                     None if gone else record.pid,
                     process.port,
@@ -116,23 +116,23 @@ def last_lines(log: Path, count: int = _LINES) -> list[str]:
     return [line for line in text.splitlines() if line.strip()][-count:]
 
 
-def _supervisor(state: State, report: Report | None, memory: dict[str, float]) -> Row:
+def _supervisor(state: State, report: Report | None, memory: dict[str, float]) -> ProcessStatus:
     if report is None:
         log = tuple(last_lines(state.log(NAME)))
-        return Row(NAME, None, None, None, 0, "stopped", "it does not run", log)
-    return Row(NAME, report.pid, None, memory.get(NAME), 0, "healthy")
+        return ProcessStatus(NAME, None, None, None, 0, "stopped", "it does not run", log)
+    return ProcessStatus(NAME, report.pid, None, memory.get(NAME), 0, "healthy")
 
 
 def _memory(state: State) -> dict[str, float]:
     """MiB of resident memory by the name of the process, with all its children."""
-    found: dict[str, float] = {}
+    amounts: dict[str, float] = {}
     for process in belonging(state.instance.id):
         try:
             name = process.environ().get(PROCESS_VARIABLE, "")
-            found[name] = found.get(name, 0.0) + process.memory_info().rss / MIB
+            amounts[name] = amounts.get(name, 0.0) + process.memory_info().rss / MIB
         except psutil.Error:
             continue
-    return {name: round(amount, 1) for name, amount in found.items()}
+    return {name: round(amount, 1) for name, amount in amounts.items()}
 
 
 USER = "smoke-tests"
@@ -156,11 +156,11 @@ def kubeconfig(state: State, environments: Sequence[str]) -> str:
 
 def with_contexts(text: str, environments: Sequence[str]) -> str:
     """A kubeconfig whose one context is replaced by one for each environment, with the environment's name."""
-    found = json.loads(text)
-    (context,) = found["contexts"]
+    kubeconfig = json.loads(text)
+    (context,) = kubeconfig["contexts"]
     contexts = [{**context, "name": name} for name in environments]
     # Programs read the current context before they look for the named one.
-    return json.dumps({**found, "contexts": contexts, "current-context": next(iter(environments), "")}) + "\n"
+    return json.dumps({**kubeconfig, "contexts": contexts, "current-context": next(iter(environments), "")}) + "\n"
 
 
 def gateway(state: State) -> str:

@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 
 from neuroscale.core.errors import InputError
 from neuroscale.core.files import write_public
+from neuroscale.local.copied_programs import copied, copy_cache, copy_tool
 from neuroscale.local.forge_setup import OWNER, LocalForge
 from neuroscale.local.gitea import NAME as FORGE
 from neuroscale.local.gitea import Gitea
 from neuroscale.local.process import Process, answers, run_once
 from neuroscale.local.state import PASSABLE, LocalError, State, read_json
-from neuroscale.local.upstream import copied, copy_cache, copy_tool
 from neuroscale.local.users import User, may_enter, tried
 
 NAME = "runner"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
 from neuroscale.core.errors import NeuroscaleError
+from neuroscale.core.json_text import read_object
 from neuroscale.core.printable import one_line
 from neuroscale.core.units import GIB
 from neuroscale.metering.allocation import LABELS, Kind, Metered, Place
@@ -50,39 +50,35 @@ def read_data(body: bytes, status: int, place: str, window: Window) -> tuple[Any
     """
     who = f"OpenCost at {place}"
     try:
-        found = json.loads(body, parse_float=Decimal, parse_int=Decimal, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        envelope = read_object(body, Decimal) or {}
+    except ValueError:
         if status >= 400:
-            said = one_line(body[:400].decode("utf-8", "replace"), 200) or "nothing"
-            raise OpenCostError(f"{who} answers {status} and says: {said}. {_ADVICE}", again=status >= 500) from None
+            message = one_line(body[:400].decode("utf-8", "replace"), 200) or "nothing"
+            raise OpenCostError(f"{who} answers {status} and says: {message}. {_ADVICE}", again=status >= 500) from None
         raise OpenCostError(
             f"{who} answers about {window} with something that is not complete JSON, so no figure of it can be used. "
             "Ask again; if it stays, see OpenCost's log and what lies between it and here.",
             again=True,
         ) from None
-    if not isinstance(found, dict) or "code" not in found:
+    if "code" not in envelope:
         raise OpenCostError(
             f"{who} answers {status}, and not as OpenCost does. "
             "Name the address below which /allocation/compute answers, such as http://127.0.0.1:9003."
         )
-    code = found["code"]
+    code = envelope["code"]
     if status >= 400 or code != 200:
         shown = status if status >= 400 else code
-        said = one_line(str(found.get("message") or "nothing"), 300).removesuffix(".")
+        message = one_line(str(envelope.get("message") or "nothing"), 300).removesuffix(".")
         temporary = status >= 500 or (isinstance(code, Decimal) and code >= 500)
-        raise OpenCostError(f"{who} answers {shown} about {window} and says: {said}. {_ADVICE}", again=temporary)
-    return found.get("data"), one_line(str(found.get("warning") or ""), 300)
+        raise OpenCostError(f"{who} answers {shown} about {window} and says: {message}. {_ADVICE}", again=temporary)
+    return envelope.get("data"), one_line(str(envelope.get("warning") or ""), 300)
 
 
 _ADVICE = "See OpenCost's log, and whether its Prometheus answers."
 
 
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")
-
-
 def _rows(data: Any, who: str, window: Window) -> list[Metered]:
-    if not isinstance(data, list) or len(data) > 1 or not all(one is None or isinstance(one, dict) for one in data):
+    if not isinstance(data, list) or len(data) > 1 or not all(step is None or isinstance(step, dict) for step in data):
         raise OpenCostError(f"{who} answers about {window} with another list of times than one. Is it OpenCost 1.108?")
     rows = [] if not data or data[0] is None else list(data[0].items())
     return [_row(str(name), row, who, window) for name, row in rows]
@@ -155,19 +151,19 @@ def _place(name: str, who: str) -> tuple[Kind, Place]:
     return "pods", Place("/".join(parts[: -_PARTS + 1]), *tail)
 
 
-def check_time(found: Any, shown: str, who: str, window: Window) -> None:
+def check_time(window_of_row: Any, shown: str, who: str, window: Window) -> None:
     """Raises OpenCostError if the window in an answer is another one than was asked about."""
-    if not isinstance(found, dict):
+    if not isinstance(window_of_row, dict):
         return
-    start, end = _moment(found.get("start")), _moment(found.get("end"))
+    start, end = _moment(window_of_row.get("start")), _moment(window_of_row.get("end"))
     if (start is not None and start != window.start) or (end is not None and end != window.end):
         raise OpenCostError(f"{who} was asked about {window} and answers about another time in {shown!r}.")
 
 
 def _moment(text: Any) -> datetime | None:
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except (TypeError, ValueError):
         return None
     # OpenCost writes the first day of the year 1 for a time that it does not know.
-    return found if found.tzinfo is not None and found.year > 1 else None
+    return moment if moment.tzinfo is not None and moment.year > 1 else None

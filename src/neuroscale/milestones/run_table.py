@@ -29,7 +29,7 @@ _OTHER_WORDS = {State.NOT_RUN: "not run", State.BROKEN: "BROKEN"}
 
 
 @dataclass(frozen=True)
-class Row:
+class LastRun:
     """The last run of a lesson: what the table says of its programs, their seconds, and the day."""
 
     name: str
@@ -46,12 +46,12 @@ def word(lesson: Lesson, part: Part, state: State) -> str:
     return _WORDS[part].get(state) or _OTHER_WORDS[state]
 
 
-def rows(page: str) -> dict[str, Row]:
+def rows(page: str) -> dict[str, LastRun]:
     """The rows of the page by the lesson's name; those of lessons that never ran are left out."""
     block = _BLOCK.search(page)
     parts = _ROW.finditer(block[0]) if block else ()
     return {
-        row["name"]: Row(
+        row["name"]: LastRun(
             row["name"], row["before"], row["after"], float(row["seconds"]), date.fromisoformat(row["day"])
         )
         for row in parts
@@ -67,7 +67,7 @@ def renewed(page: str, lessons: Sequence[Lesson], outcomes: Iterable[LessonRun],
     for run in outcomes:
         if run.green or run.red:
             before, after = (word(run.lesson, part, ending.state) for part, ending in run.endings.items())
-            known[run.lesson.name] = Row(run.lesson.name, before, after, run.seconds, today)
+            known[run.lesson.name] = LastRun(run.lesson.name, before, after, run.seconds, today)
     parts = []
     for title, chosen in (
         ("Without a platform", [lesson for lesson in lessons if not lesson.needs_platform]),
@@ -92,7 +92,7 @@ def renewed(page: str, lessons: Sequence[Lesson], outcomes: Iterable[LessonRun],
     return new
 
 
-def _line(lesson: Lesson, row: Row | None) -> str:
+def _line(lesson: Lesson, row: LastRun | None) -> str:
     link = f"[{lesson.name}]({lesson.name}/{PAGES['before']})"
     if row is None:
         return f"| {link} | not run | not run | - | - |"

@@ -9,10 +9,10 @@ from typing import Literal
 
 from neuroscale.catalog import Accelerator, Catalog, ModelEntry, RuntimeEntry
 from neuroscale.catalog.settings import Environment
+from neuroscale.core.releases import release
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning import replica_memory
 from neuroscale.planning.fit.argument_defaults import BLOCK
-from neuroscale.planning.fit.versions import number
 from neuroscale.planning.vllm_flags import model_source
 from neuroscale.request.service_request import Request
 
@@ -127,7 +127,7 @@ def never_runs(case: Case, accelerator: Accelerator, runtime: RuntimeEntry, coun
         origin = "the Hugging Face hub" if model.weights.kind == "hub" else "a model store of the organisation's own"
         support.append(f"{model.name} comes from {origin}, which the environment {case.environment_name} lacks.")
     minimum = model.serving.minimum_vllm_version
-    if minimum and number(minimum) > number(runtime.version):
+    if minimum and release(minimum) > release(runtime.version):
         support.append(f"{model.name} needs vLLM {minimum}; the runtime {runtime.name} has {runtime.version}.")
     group = model.checkpoint.quantization_group_size
     if group and facts.intermediate_size % (group * count):

@@ -10,15 +10,16 @@ from decimal import Decimal
 from neuroscale.catalog import Catalog, ModelEntry, PriceList
 from neuroscale.catalog.price_export import TIERS
 from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.releases import release
 from neuroscale.core.units import GIB
 from neuroscale.core.validation import suggest
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit import (
     PINNED,
-    Around,
     Choice,
     Device,
     Fit,
+    OtherCandidates,
     choices,
     device,
     draft_method,
@@ -26,7 +27,6 @@ from neuroscale.planning.fit import (
     with_draft,
 )
 from neuroscale.planning.fit.device import family_of
-from neuroscale.planning.fit.versions import number
 from neuroscale.planning.measured import as_measured
 from neuroscale.planning.price import PodPrice, pod_price
 from neuroscale.planning.replica_memory import served_facts
@@ -74,7 +74,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Asked:
+class FitSubject:
     """What a question asks about, and sentences on faults: `problems` end vLLM at its start, `remarks` do not."""
 
     facts: ModelFacts
@@ -84,10 +84,10 @@ class Asked:
     remarks: tuple[str, ...]
 
 
-def asked(question: Question, catalog: Catalog) -> Asked:
+def asked(question: Question, catalog: Catalog) -> FitSubject:
     """The model, the accelerator and the arguments of a question. Raises InputError."""
     try:
-        number(question.vllm_version)
+        release(question.vllm_version)
     except ValueError as error:
         raise InputError.at(
             "--vllm-version", "", f"{question.vllm_version!r} is not a version", f"Write one such as {PINNED}."
@@ -103,7 +103,7 @@ def asked(question: Question, catalog: Catalog) -> Asked:
     arguments = with_variables(parsed.arguments.in_range(), _environment(question), where.family)
     facts, unread_draft = _with_draft(facts, arguments, question, catalog)
     facts, where = as_measured(catalog.models.get(question.model), facts, where, arguments, question.vllm_version)
-    return Asked(facts, where, arguments, problems, remarks + unread_draft)
+    return FitSubject(facts, where, arguments, problems, remarks + unread_draft)
 
 
 def answer(question: Question, catalog: Catalog) -> Fit:
@@ -115,13 +115,15 @@ def answer(question: Question, catalog: Catalog) -> Fit:
     result = fitted(question, said)
     if result.verdict == "refused" and not said.problems:
         prices = _Prices(said.facts, catalog)
-        around = Around(_variants(question.model, said.facts, catalog), _devices(said.where, catalog), prices)
-        found = choices(result, said.facts, said.where, said.arguments, around)
+        candidates = OtherCandidates(
+            _variants(question.model, said.facts, catalog), _devices(said.where, catalog), prices
+        )
+        found = choices(result, said.facts, said.where, said.arguments, candidates)
         result = replace(result, choices=tuple(map(prices.with_source, found)))
     return replace(result, reasons=(*result.reasons, *said.remarks))
 
 
-def fitted(question: Question, said: Asked) -> Fit:
+def fitted(question: Question, said: FitSubject) -> Fit:
     """The fit alone: refused also for arguments with which vLLM does not start. Raises InputError."""
     result = fit(said.facts, said.where, said.arguments, version=question.vllm_version)
     if result.unjudged:

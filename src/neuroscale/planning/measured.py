@@ -16,11 +16,11 @@ from neuroscale.catalog import Accelerator, ModelEntry
 from neuroscale.catalog.contradictions import LIGHTEST
 from neuroscale.catalog.measurements import MeasuredLoad, Measurement, ServedWith, is_near
 from neuroscale.core.printable import plainly_counted
+from neuroscale.core.releases import release
 from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.device import Device, device
 from neuroscale.planning.fit.rank import assemble
-from neuroscale.planning.fit.versions import number
 from neuroscale.planning.fit.weights import rank_weights
 from neuroscale.planning.replica_memory import measured, served_facts
 from neuroscale.planning.speed import Load, ReplicaSpeed
@@ -74,14 +74,14 @@ def measurements_of(
         one
         for one in model.measurements
         if (one.accelerator, one.count, one.weights) == (device.name, arguments.ranks, model.weights_digest)
-        and is_near(one.release, number(version))
+        and is_near(one.release, release(version))
         and _deciding(model, one.arguments) == wanted
     ]
     batched = arguments.max_num_batched_tokens
 
     def distance(one: Measurement) -> tuple[bool, bool, bool, int]:
         other_batch = one.arguments.max_num_batched_tokens != batched
-        other_version = one.release != number(version)
+        other_version = one.release != release(version)
         return not same_cache(one, arguments), other_version, other_batch, -one.date.toordinal()
 
     return sorted(found, key=distance)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import Kind
-from neuroscale.core.yaml_io import read_documents
+from neuroscale.policies.bad_objects import CASES, GOOD, bad_objects, good_objects
 from neuroscale.policies.policy_set import Policy, PolicySet, load_policy_set
 from neuroscale.repo.layout import POLICIES
-from neuroscale.repo.snapshot import Snapshot, read_text
+from neuroscale.repo.snapshot import Snapshot
 
-GOOD, BAD = "good.yaml", "bad.yaml"
 _TITLE, _DESCRIPTION = "policies.kyverno.io/title", "policies.kyverno.io/description"
 _WHY, _LESSON = "neuroscale.dev/why", "neuroscale.dev/lesson"
 
@@ -60,8 +59,8 @@ def describe(snapshot: Snapshot, policies: PolicySet, policy: Policy) -> PolicyD
         kinds=tuple(_kinds(policy.value["spec"]["matchConstraints"]["resourceRules"])),
         fields=fields_read(policy),
         messages=tuple(map(_message, policy.value["spec"]["validations"])),
-        good=_count(snapshot, policy.name, GOOD),
-        bad=_count(snapshot, policy.name, BAD),
+        good=_count(snapshot, policy.name, GOOD, good_objects),
+        bad=_count(snapshot, policy.name, CASES, bad_objects),
         exceptions=tuple(
             f"{one.kind} {one.namespace}/{one.name} until {one.expires}: {one.reason}"
             for one in policies.exceptions
@@ -127,11 +126,10 @@ def _message(validation: Mapping[str, Any]) -> str:
     return _line(texts[-1]).removeprefix(": ") if texts else _line(computed)
 
 
-def _count(snapshot: Snapshot, name: str, file: str) -> int:
+def _count(snapshot: Snapshot, name: str, file: str, objects: Callable[[Snapshot, str], Sequence[object]]) -> int:
     path = f"{POLICIES}/{name}/{file}"
-    if not any(entry.path == path for entry in snapshot.entries(f"{POLICIES}/{name}")):
-        return 0
-    return len(read_documents(read_text(snapshot, path), path))
+    is_there = any(entry.path == path for entry in snapshot.entries(f"{POLICIES}/{name}"))
+    return len(objects(snapshot, name)) if is_there else 0
 
 
 def _line(text: object) -> str:

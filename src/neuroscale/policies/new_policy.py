@@ -13,10 +13,10 @@ from typing import Any
 from neuroscale.core.errors import InputError
 from neuroscale.core.schemas import Kind
 from neuroscale.core.validation import suggest
-from neuroscale.core.yaml_io import dump, read_documents, scalar
-from neuroscale.policies.description import BAD, GOOD
-from neuroscale.policies.policy_set import EXPECTED_MESSAGE, POLICY_FILE, TRIPWIRES, PolicySet
-from neuroscale.policies.render import CASES, cases, shared_blocks
+from neuroscale.core.yaml_io import dump, scalar
+from neuroscale.policies.bad_objects import CASES, GOOD, good_objects
+from neuroscale.policies.policy_set import POLICY_FILE, TRIPWIRES, PolicySet
+from neuroscale.policies.render import KYVERNO_TEST, kyverno_test, shared_blocks
 from neuroscale.repo.layout import POLICIES
 from neuroscale.repo.snapshot import Snapshot, read_text
 
@@ -59,8 +59,8 @@ def new_policy(
     return {
         f"{folder}/{POLICY_FILE}": _policy(name, chosen, kinds, variables),
         f"{folder}/{GOOD}": "---\n".join(map(dump, good)),
-        f"{folder}/{BAD}": "---\n".join(map(dump, bad)),
-        f"{folder}/{CASES}": cases(name, good, bad),
+        f"{folder}/{CASES}": dump({"bases": list(map(_base, good, bad))}),
+        f"{folder}/{KYVERNO_TEST}": kyverno_test(name, good, bad),
         TRIPWIRES: _tripwires(snapshot, policies, name, chosen),
         _README: _readme(snapshot, name),
     }
@@ -77,14 +77,9 @@ def _check_name(policies: PolicySet, name: str) -> None:
 
 def _examples(snapshot: Snapshot, policies: PolicySet) -> dict[str, dict[str, Any]]:
     """A good object of each kind, by the kind: the smallest in the policies' tests."""
-    found: dict[str, dict[str, Any]] = {}
-    for policy in policies.policies:
-        path = f"{POLICIES}/{policy.name}/{GOOD}"
-        for document in read_documents(read_text(snapshot, path), path):
-            there = found.get(document.value["kind"])
-            if there is None or len(str(document.value)) < len(str(there)):
-                found[document.value["kind"]] = document.value
-    return found
+    objects = [manifest for policy in policies.policies for manifest in good_objects(snapshot, policy.name)]
+    objects.sort(key=lambda manifest: len(str(manifest.value)))
+    return {manifest.kind: manifest.value for manifest in reversed(objects)}
 
 
 def _shared_variables(snapshot: Snapshot, last: str | None) -> str:
@@ -176,15 +171,22 @@ def _message(name: str) -> str:
 def _object(name: str, example: Mapping[str, Any], which: str) -> dict[str, Any]:
     value = copy.deepcopy(dict(example))
     metadata = value["metadata"]
-    annotations = {key: text for key, text in (metadata.get("annotations") or {}).items() if key != EXPECTED_MESSAGE}
+    annotations = dict(metadata.get("annotations") or {})
     if which == "bad":
-        annotations |= {EXPECTED_MESSAGE: _message(name), f"neuroscale.dev/{name}": _REFUSED}
+        annotations[f"neuroscale.dev/{name}"] = _REFUSED
     dashed = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", example["kind"]).lower()
     metadata |= {"name": f"{which}-{dashed}", "namespace": name}
     metadata.pop("annotations", None)
     if annotations:
         metadata["annotations"] = annotations
     return value
+
+
+def _base(good: Mapping[str, Any], bad: Mapping[str, Any]) -> dict[str, Any]:
+    """A good object and its one bad case, as the file of cases holds them."""
+    metadata, patch = bad["metadata"], {"metadata.annotations": bad["metadata"]["annotations"]}
+    case = {"name": metadata["name"], "patch": patch, "message": _message(metadata["namespace"])}
+    return {"base": good["metadata"]["name"], "cases": [case]}
 
 
 def _tripwires(snapshot: Snapshot, policies: PolicySet, name: str, chosen: Sequence[Mapping[str, Any]]) -> str:
@@ -209,9 +211,7 @@ def _tripwires(snapshot: Snapshot, policies: PolicySet, name: str, chosen: Seque
 
 def _tripwire(name: str, example: Mapping[str, Any]) -> dict[str, Any]:
     value = _object(name, example, "bad")
-    metadata = value["metadata"]
-    metadata |= {"name": f"neuroscale-tripwire-{name}"[:63], "namespace": "neuroscale-tripwire"}
-    del metadata["annotations"][EXPECTED_MESSAGE]
+    value["metadata"] |= {"name": f"neuroscale-tripwire-{name}"[:63], "namespace": "neuroscale-tripwire"}
     return value
 
 

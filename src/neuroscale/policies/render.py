@@ -9,13 +9,12 @@ from typing import Any
 from neuroscale.core.errors import InputError
 from neuroscale.core.validation import suggest
 from neuroscale.core.yaml_io import dump, read_mapping
-from neuroscale.manifests.objects import read_manifests
-from neuroscale.policies.description import BAD, GOOD
+from neuroscale.policies.bad_objects import BAD, CASES, GOOD, bad_objects, good_objects
 from neuroscale.policies.policy_set import POLICY_FILE, SHARED_TEXT, Policy
 from neuroscale.repo.layout import POLICIES
 from neuroscale.repo.snapshot import Snapshot, read_text
 
-CASES = ".kyverno-test/kyverno-test.yaml"
+KYVERNO_TEST = ".kyverno-test/kyverno-test.yaml"
 _BLOCK = re.compile(r"(?ms)^    # -- shared: (\w+) --.*?^    # -- end shared: \1 --\n")
 _MARK = re.compile(r"-- shared: (\w+) --")
 
@@ -64,16 +63,14 @@ def rendered(snapshot: Snapshot, policies: Sequence[Policy]) -> dict[str, str]:
     files = {}
     for policy in policies:
         files[policy.file] = rendered_policy(snapshot, policy, blocks)
-        folder = f"{POLICIES}/{policy.name}"
         good, bad = (
-            [one.value for one in read_manifests(read_text(snapshot, path).encode(), path)]
-            for path in (f"{folder}/{GOOD}", f"{folder}/{BAD}")
+            [manifest.value for manifest in objects(snapshot, policy.name)] for objects in (good_objects, bad_objects)
         )
-        files[f"{folder}/{CASES}"] = cases(policy.name, good, bad)
+        files[f"{POLICIES}/{policy.name}/{KYVERNO_TEST}"] = kyverno_test(policy.name, good, bad)
     return files
 
 
-def cases(name: str, good: Sequence[Mapping[str, Any]], bad: Sequence[Mapping[str, Any]]) -> str:
+def kyverno_test(name: str, good: Sequence[Mapping[str, Any]], bad: Sequence[Mapping[str, Any]]) -> str:
     """A policy's cases for `kyverno test`: it lets pass each good object, and refuses each bad one."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for objects, result in ((good, "pass"), (bad, "fail")):
@@ -85,9 +82,9 @@ def cases(name: str, good: Sequence[Mapping[str, Any]], bad: Sequence[Mapping[st
         "kind": "Test",
         "metadata": {"name": name},
         "policies": [f"../{POLICY_FILE}"],
-        "resources": [f"../{GOOD}", f"../{BAD}"],
+        "resources": [f"../{GOOD}", f"../../../{BAD.format(name)}"],
         "results": [
             {**common, "kind": kind, "result": result, "resources": names} for (kind, result), names in grouped.items()
         ],
     }
-    return "# Written by `neuroscale policy render` from good.yaml and bad.yaml.\n" + dump(value)
+    return f"# Written by `neuroscale policy render` from {GOOD} and {CASES}.\n" + dump(value)

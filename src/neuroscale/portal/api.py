@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.json_text import RepeatedKeysError, read_object
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.forge.interface import Token
 from neuroscale.forge.request_flow import Outcome, Refused
@@ -38,7 +39,6 @@ from neuroscale.report.json_report import to_json
 from neuroscale.request.service_request import Request as ServiceRequest
 
 PULL_REQUEST_ROUTE = "/api/v1/pull-request"
-_PAUSE = 0.1  # seconds
 _log = logging.getLogger(__name__)
 _FIELDS = {"answers", "asked_by"}
 
@@ -115,17 +115,14 @@ class Api:
         person = await run_in_threadpool(self._person, request, asked_by)
         wanted = await run_in_threadpool(request_of, answers, None)
         job = Job(new_key(), person.name, "", "", {})
-        self._page_context.pending_changes.start(
+        change = self._page_context.pending_changes.start(
             person, job, lambda _: Requested(lambda main: request_of(answers, main.known))
         )
-        while not job.is_over:
-            await asyncio.sleep(_PAUSE)
-        if job.problem is not None:
-            raise job.problem
-        if isinstance(job.outcome, Refused):
-            raise RefusedPlanError(job.outcome.request, job.outcome.plan, FORM)
-        assert job.outcome is not None, "a change that is over has a problem or an outcome"
-        return _answered(wanted, job.outcome)
+        # Shielded: a caller that goes away takes no change out of the queue.
+        outcome = await asyncio.shield(asyncio.wrap_future(change))
+        if isinstance(outcome, Refused):
+            raise RefusedPlanError(outcome.request, outcome.plan, FORM)
+        return _answered(wanted, outcome)
 
     def _person(self, request: Request, asked_by: str | None) -> Person:
         person = self._page_context.people.by_bearer(request, asked_by)
@@ -137,7 +134,7 @@ class Api:
         """Teams and services of the forge's main branch, for a portal's catalog, without those services that cannot be
         read, or whose folder has no catalog-info.yaml."""
         main = self._page_context.pending_changes.main(self._person(request, None))
-        found: list[dict[str, Any]] = []
+        services: list[dict[str, Any]] = []
         for path in services_of(main.snapshot):
             try:
                 info = read_file(main.snapshot, f"{path.folder}/{CATALOG_INFO}", read_mapping)
@@ -146,10 +143,10 @@ class Api:
                 _log.warning("%s is left out of the catalog: %s", path.name, error)
                 continue
             if info is not None:
-                found.append({"catalog_info": info.value, "answers": answers_of(version.request)})
+                services.append({"catalog_info": info.value, "answers": answers_of(version.request)})
         teams = [{"owner": team.owner, "name": team.name} for team in main.inputs.catalog.teams.values()]
-        told = {"schema_version": SCHEMA_VERSION, "commit": main.base.commit, "teams": teams, "services": found}
-        return JSONResponse(told)
+        content = {"schema_version": SCHEMA_VERSION, "commit": main.base.commit, "teams": teams, "services": services}
+        return JSONResponse(content)
 
     def answers(self, request: Request, environment: str, service: str) -> JSONResponse:
         """The answers of a service of the forge's main branch, with which a portal fills its form in."""
@@ -171,13 +168,13 @@ class Api:
 
 def nobody() -> HTTPException:
     """The answer for a program without a credential."""
-    told = "send `Authorization: Bearer TOKEN`, with a token of the forge, or with the portal's"
-    return HTTPException(401, told, {"WWW-Authenticate": "Bearer"})
+    fix = "send `Authorization: Bearer TOKEN`, with a token of the forge, or with the portal's"
+    return HTTPException(401, fix, {"WWW-Authenticate": "Bearer"})
 
 
 def _answered(wanted: ServiceRequest, outcome: Outcome) -> JSONResponse:
     published, verdict = outcome.published, outcome.verdict
-    told: dict[str, Any] = {
+    content: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "outcome": published.result if published else "not_passed" if verdict else "no_difference",
         "environment": wanted.environment,
@@ -187,35 +184,24 @@ def _answered(wanted: ServiceRequest, outcome: Outcome) -> JSONResponse:
         "notes": list(outcome.notes),
     }
     if published:
-        told |= {"url": published.pull.url, "number": published.pull.number, "commit": published.commit}
+        content |= {"url": published.pull.url, "number": published.pull.number, "commit": published.commit}
     if verdict is not None:
-        told = {"message": f"{verdict.headline}. Nothing was pushed.", **told, "report": json.loads(to_json(verdict))}
-    return JSONResponse(told, 422 if verdict is not None else 200)
+        message = f"{verdict.headline}. Nothing was pushed."
+        content = {"message": message, **content, "report": json.loads(to_json(verdict))}
+    return JSONResponse(content, 422 if verdict is not None else 200)
 
 
 def _object(body: bytes, content_type: str) -> dict[str, Any]:
     """The JSON object of a request's body. Raises InputError for anything else, and where a field stands twice."""
     if content_type.split(";")[0].strip().lower() != "application/json":
         raise InputError.at(FORM, "", "is not sent as JSON", "Send it with `content-type: application/json`.")
-    repeated: list[str] = []
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in found:
-                repeated.append(key)
-            found[key] = value
-        return found
-
-    def no_constant(name: str) -> Any:
-        raise ValueError(f"{name} is not JSON")
-
     try:
-        value = json.loads(body.decode("utf-8"), object_pairs_hook=once, parse_constant=no_constant)
-    except (ValueError, RecursionError) as error:
+        members = read_object(body)
+    except RepeatedKeysError as error:
+        problems = [Problem(FORM, key[:60], "stands twice", "Send each field once.") for key in error.keys]
+        raise InputError(problems) from error
+    except ValueError as error:
         raise InputError.at(FORM, "", "is not valid JSON", "Send one JSON object in UTF-8.") from error
-    if not isinstance(value, dict):
+    if members is None:
         raise InputError.at(FORM, "", "is not a JSON object", "Send an object of the form's answers.")
-    if repeated:
-        raise InputError([Problem(FORM, key[:60], "stands twice", "Send each field once.") for key in repeated])
-    return value
+    return members

@@ -41,7 +41,8 @@ class Around:
     def metrics(self, inputs: PlanningInputs, environment: str, service: str) -> Measured:
         """A service's metrics of the last minutes."""
         from neuroscale.actions.chosen_metrics import prometheus_of
-        from neuroscale.cluster.metrics.service_metrics import Gap, Row, read
+        from neuroscale.cluster.metrics.line_chart import Gap
+        from neuroscale.cluster.metrics.service_metrics import Row, read
         from neuroscale.core.errors import Problem
         from neuroscale.report.metrics_view import cell, state_of
 

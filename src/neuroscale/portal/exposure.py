@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from neuroscale.core.addresses import is_loopback
 from neuroscale.core.errors import Face, InputError, NeuroscaleError, Problem
 from neuroscale.core.printable import counted
-from neuroscale.core.validation import is_loopback
 from neuroscale.rendering.scaffolder.plan_step import SCHEMA_VERSION
 
 LARGEST_BODY = 64 * 1024

@@ -15,6 +15,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
 from neuroscale.core.errors import InputError, NeuroscaleError, Problem
+from neuroscale.core.json_text import read_object
 from neuroscale.forge.interface import ForgeError, Token
 from neuroscale.forge.request_flow import Change, Desk, Refused
 from neuroscale.forge.service_changes import Requested
@@ -319,10 +320,8 @@ def _packed(answers: Mapping[str, Any]) -> str:
 
 def _unpacked(text: str) -> dict[str, Any]:
     """Answers in JSON, as this server's page sent them: plain values alone."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or not all(isinstance(one, str | int | float) for one in found.values()):
-        raise InputError.at("the form", "fill", "does not hold answers", "Send it from this server's page.")
-    return found
+    with contextlib.suppress(ValueError):
+        answers = read_object(text)
+        if answers is not None and all(isinstance(value, str | int | float) for value in answers.values()):
+            return answers
+    raise InputError.at("the form", "fill", "does not hold answers", "Send it from this server's page.")

@@ -8,7 +8,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from neuroscale.forge.http import Limits
 from neuroscale.forge.interface import Account, ForgeError, ForgeUnavailableError, Token
 from neuroscale.forge.request_flow import Change, Desk, Main, Outcome, Refused, Say
 from neuroscale.forge.service_pull_request import Publisher
-from neuroscale.portal.kept import Kept
+from neuroscale.portal.kept_answers import KeptAnswers
 from neuroscale.portal.people import Person
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
 from neuroscale.repo.git import Git
@@ -74,7 +74,7 @@ class PendingChanges:
         self._inputs = inputs
         self._main: Main | None = None
         self._looked = 0.0
-        self._readers: Kept[bool] = Kept(errors=False)
+        self._readers: KeptAnswers[bool] = KeptAnswers(errors=False)
         self._lock = threading.Lock()
         self._jobs: dict[str, Job] = {}
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="change")
@@ -101,9 +101,9 @@ class PendingChanges:
         if may is None:
             raise ForgeError(f"It is not known whether you may read the repository. {why}")
         if not may:
-            told = f"The forge does not let your token read {self.address}"
+            message = f"The forge does not let your token read {self.address}"
             fix = "Ask its owners for that right, or use another token."
-            raise NoReaderError([Problem("the forge", "", told, fix)])
+            raise NoReaderError([Problem("the forge", "", message, fix)])
 
     def may_read(self, token: Token) -> bool:
         """Whether the forge lets a token read the repository. Raises ForgeError."""
@@ -145,39 +145,39 @@ class PendingChanges:
             self._looked = time.monotonic()
             return self._main
 
-    def bring(self, person: Person, change: Callable[[Desk], Change], say: Say = _QUIET) -> Outcome | Refused:
+    def propose(self, person: Person, change: Callable[[Desk], Change], say: Say = _QUIET) -> Outcome | Refused:
         """Open the pull request of a change, or bring the open one up to date, after the gate's judgement."""
         with self.desk(person, say) as desk:
-            return desk.bring(change(desk))
+            return desk.propose(change(desk))
 
-    def start(self, person: Person, job: Job, change: Callable[[Desk], Change]) -> Job:
-        """Begin a change, which goes on while the person looks at a page. Raises BusyError."""
+    def start(self, person: Person, job: Job, change: Callable[[Desk], Change]) -> Future[Outcome | Refused]:
+        """Begin a change, which goes on while the person looks at a page or waits for its end. Raises BusyError."""
         with self._lock:
-            waiting = [one for one in self._jobs.values() if not one.is_over]
-            own = [one for one in waiting if one.owner == job.owner]
+            waiting = [other for other in self._jobs.values() if not other.is_over]
+            own = [other for other in waiting if other.owner == job.owner]
             if len(waiting) >= _MOST_WAITING or len(own) >= _MOST_OF_ONE:
                 raise BusyError("Too many changes are on their way already. Try again when one of them is done.")
-            over = [key for key, one in self._jobs.items() if one.is_over]
+            over = [key for key, other in self._jobs.items() if other.is_over]
             for key in over[: max(0, len(self._jobs) - _MOST_KEPT)]:
                 del self._jobs[key]
             self._jobs[job.key] = job
-        self._pool.submit(self._run, person, job, change)
-        return job
+        return self._pool.submit(self._run, person, job, change)
 
-    def _run(self, person: Person, job: Job, change: Callable[[Desk], Change]) -> None:
+    def _run(self, person: Person, job: Job, change: Callable[[Desk], Change]) -> Outcome | Refused:
         try:
             job.steps.append("Looking at the forge's main branch")
-            job.outcome = self.bring(person, change, job.steps.append)
-        except NeuroscaleError as error:
+            job.outcome = self.propose(person, change, job.steps.append)
+        except Exception as error:
+            if not isinstance(error, NeuroscaleError):  # a defect: its page says no more than that
+                _log.error("a change failed", exc_info=error)
             job.problem = error
-        except Exception as error:  # a defect: its page says no more than that
-            _log.error("a change failed", exc_info=error)
-            job.problem = error
+            raise
+        return job.outcome
 
     def job(self, key: str, person: Person) -> Job | None:
         """A change that the person began; None if there is none of this key."""
-        found = self._jobs.get(key)
-        return found if found is not None and found.owner == person.name else None
+        job = self._jobs.get(key)
+        return job if job is not None and job.owner == person.name else None
 
 
 def new_key() -> str:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from neuroscale.forge.after_merge.comments import MARKER as SMOKE_MARKER
 from neuroscale.forge.after_merge.comments import record_of
-from neuroscale.forge.branches import REQUIRED_CHECK
 from neuroscale.forge.interface import Comment, CommitStatus, PullRequest
+from neuroscale.forge.main_protection import REQUIRED_CHECK
 from neuroscale.forge.rest import Forge
 from neuroscale.forge.service_history import Comments, headlines
 from neuroscale.repo.layout import ServicePath

@@ -16,7 +16,7 @@ from neuroscale.core.printable import one_line
 from neuroscale.forge.request_flow import Change, Desk, Main, Version
 from neuroscale.forge.service_changes import Named, Promoted, Retired, Updated, compared
 from neuroscale.portal.form_fields import answers_in, sheet
-from neuroscale.portal.kept import Kept
+from neuroscale.portal.kept_answers import KeptAnswers
 from neuroscale.portal.pages import Fields, PageContext, filled
 from neuroscale.portal.pending_changes import BusyError
 from neuroscale.portal.plan_panel import Panel, panel
@@ -38,9 +38,9 @@ class ServicePages:
     def __init__(self, page_context: PageContext, surroundings: Surroundings) -> None:
         self._page_context = page_context
         self._surroundings = surroundings
-        self._statuses: Kept[Sequence[ServiceStatus]] = Kept()
-        self._metrics: Kept[Measured] = Kept()
-        self._leaving: Kept[list[str]] = Kept()
+        self._statuses: KeptAnswers[Sequence[ServiceStatus]] = KeptAnswers()
+        self._metrics: KeptAnswers[Measured] = KeptAnswers()
+        self._leaving: KeptAnswers[list[str]] = KeptAnswers()
 
     def add_to(self, app: FastAPI) -> None:
         """Add their routes."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from neuroscale.core.errors import InputError, NeuroscaleError, Problem
+from neuroscale.core.quantities import duration
 from neuroscale.core.units import MIB
 
 # The results of a merge and a comparison must not depend on anybody's configuration.
@@ -95,7 +96,7 @@ class Git:
                 output, errors = process.communicate(data, timeout)
             except subprocess.TimeoutExpired:
                 _stop(process)
-                raise GitTimeoutError(f"git {arguments[0]} did not end within {timeout:g} s.") from None
+                raise GitTimeoutError(f"git {arguments[0]} did not end within {duration(timeout)}.") from None
             except BaseException:
                 _stop(process)
                 raise

@@ -7,7 +7,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-from neuroscale.cluster.metrics.service_metrics import BLOCKS, Gap, Quantile, Row, ServiceMetrics, Unit, Value, chart
+from neuroscale.cluster.metrics.line_chart import BLOCKS, Gap, chart
+from neuroscale.cluster.metrics.service_metrics import Quantile, Row, ServiceMetrics, Unit, Value
 from neuroscale.core.printable import counted, terminal
 from neuroscale.core.quantities import duration, pace
 

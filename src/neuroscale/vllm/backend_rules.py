@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-Release = tuple[int, int, int]
+from neuroscale.core.releases import Release, release
 
 OLDEST_READ: Release = (0, 11, 2)
 NEWEST_READ: Release = (0, 32, 0)
@@ -176,12 +176,6 @@ _EXPERTS: Mapping[str, frozenset[str]] = {
 
 _EXPERTS_SURE = frozenset({("", "triton"), ("fp8", "marlin"), ("mxfp4", "marlin")})
 """The pairs that vLLM itself takes on cards without newer kernels."""
-
-
-def release(version: str) -> Release:
-    """The numbers of a release's text such as '0.29.0'."""
-    major, minor, patch = (int(part) for part in version.split("."))
-    return major, minor, patch
 
 
 @lru_cache(maxsize=64)

@@ -1,8 +1,9 @@
-"""Finds the command line of vLLM that a container runs: in its command, arguments, image, or a shell's script."""
+"""Finds the command line of vLLM that a container runs: in its command, arguments, image, or a plain shell script."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -10,8 +11,6 @@ from typing import Any
 
 from neuroscale.vllm.arguments import Program
 from neuroscale.vllm.images import image_repository, image_version
-from neuroscale.vllm.shell_script import commands_of
-from neuroscale.vllm.shell_words import ScriptError, Value
 
 Place = tuple[str | int, ...]
 """A path inside a container, such as `("args", 3)`."""
@@ -30,6 +29,9 @@ _IMAGE = re.compile(r"(^|-)vllm(-|$)|^llm-d-(cuda|cpu|aws|xpu|hpu|rocm)$")
 _SERVES = "vllm-openai"  # images whose name begins with this run `vllm serve`, whatever their arguments are
 _NO_ENTRYPOINT = ("vllm-tpu", "llm-d-cuda")  # images whose own command does not start a server
 _BESIDE = frozenset({"exporter", "router", "sim"})  # parts of names of images that run beside vLLM, but not vLLM itself
+_PLAIN = re.compile(r"""(?:[\w%+,./:=@-]|[ \t]|\\.|\\\n|'[^'\n]*'|"(?:[^"$\\`\n]|\\["\\])*")*+""", re.ASCII)
+"""A script of one command without anything that a shell expands: `shlex` splits it as each shell does."""
+_ASSIGNED = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 _IN_SCRIPT = re.compile(r"\bvllm\s+serve\b|vllm\.entrypoints")
 _PYTHON = re.compile(r"python[0-9.]*")
 _WRAPPERS = frozenset(
@@ -62,6 +64,7 @@ class ServeCommand:
     version: str  # the version of vLLM in the image's tag, "" if it does not show
     # Why the command line is unknown, with the place in the manifest that hides it.
     unreadable: tuple[tuple[Place, str], ...] = ()
+    unread_script: bool = False  # a shell's script hides the command line
     environment: Mapping[str, str] = field(default_factory=dict)  # the known variables of the server
     # Why other variables are unknown, by name ("": any other may be set).
     hidden: Mapping[str, str] = field(default_factory=dict)
@@ -208,35 +211,32 @@ def _of_script(own: ServeCommand, index: int, *, ours: bool) -> ServeCommand:
     script, behind = own.words[index], own.words[index + 1 :]
     if not ours and not _IN_SCRIPT.search(script.text) and not any("vllm" in word.text for word in behind):
         raise _NoCommand
-    positional = [Value(word.text, word.unknown) for word in behind[1:]]
-    try:
-        if script.unknown is not None:
-            raise ScriptError(f"is not known: {script.unknown}")
-        ran = commands_of(
-            script.text,
-            own.environment,
-            own.hidden,
-            positional,
-            wanted=lambda words: _start(words) is not None,
-            named=_IN_SCRIPT,
-        )
-    except ScriptError as error:
-        return _hidden(own, script.place, f"its script {error}")
-    if len(ran) != 1:
-        many = f"starts vLLM {len(ran)} times, in one pod"
-        why = many if ran else "does not call vLLM in a way that can be read"
-        return _hidden(own, script.place, f"its script {why}")
-    start = _start([word.text for word in ran[0].words])
-    assert start is not None
-    variables = ran[0].environment.items()
+    if script.unknown is not None:
+        return _unread(own, script.place, f"its script is not known: {script.unknown}")
+    text = script.text.strip(" \t\n")
+    plain = _PLAIN.match(text)
+    assert plain is not None
+    if plain.end() < len(text):
+        why = f"its script is not one command in plain words: it holds {text[plain.end()]!r}"
+        return _unread(own, script.place, why)
+    words = shlex.split(text.replace("\\\n", ""))
+    assigned = list(takewhile(_ASSIGNED.match, words))
+    program = words[len(assigned) :]
+    start = _start(program)
+    if start is None:
+        hides = _unread if _IN_SCRIPT.search(" ".join(words)) else _hidden
+        return hides(own, script.place, "its script does not call vLLM in a way that can be read")
     return replace(
         own,
         program=start.program,
-        words=tuple(Word(word.text, script.place, word.unknown) for word in ran[0].words[start.index :]),
-        environment={**{name: each.text for name, each in variables if each.unknown is None}, **start.environment},
-        hidden={name: each.unknown for name, each in variables if each.unknown is not None},
+        words=tuple(Word(word, script.place) for word in program[start.index :]),
+        environment={**own.environment, **dict(word.split("=", 1) for word in assigned), **start.environment},
         ended=start.ended,
     )
+
+
+def _unread(own: ServeCommand, place: Place, why: str) -> ServeCommand:
+    return replace(_hidden(own, place, why), unread_script=True)
 
 
 def _environment(

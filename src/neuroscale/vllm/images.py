@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from neuroscale.vllm.known_arguments import numbers
+from neuroscale.core.releases import release
 
 OLDEST = (0, 9, 1)
 """The oldest release that is judged. Of older ones a few starts are known (tests/ground_truth), and no other rules."""
@@ -71,10 +71,10 @@ def judged_as(image: str, asked: str, known: str) -> tuple[str, str]:
         return f"{product} numbers its images itself, so no tag of them is a version of vLLM: {as_known}", fix
     if not asked:
         return f"the image's tag does not show its vLLM version: {as_known}", pin
-    release = numbers(asked)
-    if release > numbers(known):
+    number = release(asked)
+    if number > release(known):
         return f"vLLM {asked} is newer than what is known here: {as_known}", pin
     read = f"its arguments are read as {known} would"
-    if release < OLDEST:
+    if number < OLDEST:
         return f"vLLM {asked} is older than the releases that are known here: {read}, and its memory is not judged", pin
     return f"the arguments of vLLM {asked} are not known here: {read}, and its memory as {asked} uses it", pin

@@ -15,6 +15,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
+from neuroscale.core.releases import release
+
 _WORDS = frozenset({"0", "off", "f", "false", "n", "no", "1", "on", "t", "true", "y", "yes"})
 _WHOLE = re.compile(r"[+-]?\d+(_\d+)*(\.0*)?")
 _BOUNDS: Mapping[str, tuple[Callable[[float, float], bool], str]] = {
@@ -189,7 +191,7 @@ class Snapshot:
 def versions() -> tuple[str, ...]:
     """The versions with a snapshot, oldest first."""
     names = (_NAME.fullmatch(entry.name) for entry in files("neuroscale.vllm").iterdir())
-    return tuple(sorted((name[1] for name in names if name), key=numbers))
+    return tuple(sorted((name[1] for name in names if name), key=release))
 
 
 def nearest(version: str) -> Snapshot:
@@ -197,10 +199,11 @@ def nearest(version: str) -> Snapshot:
     there = versions()
     if version in there:
         return load(version)
-    wanted = numbers(version)
-    if not wanted:
+    try:
+        wanted = release(version)
+    except ValueError:
         return load(there[-1])
-    older = [one for one in there if numbers(one) <= wanted]
+    older = [one for one in there if release(one) <= wanted]
     return load(older[-1] if older else there[0])
 
 
@@ -217,9 +220,3 @@ def load(version: str) -> Snapshot:
 def _argument(item: dict[str, Any]) -> Argument:
     choices = item.pop("choices", None)
     return Argument(**item | {"options": tuple(item["options"]), "choices": None if choices is None else (*choices,)})
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """The numbers of a release without any suffix; () for a text that does not start with a number."""
-    found = re.match(r"v?(\d+(?:\.\d+)*)", version)
-    return tuple(map(int, found[1].split("."))) if found else ()

@@ -17,8 +17,8 @@ from neuroscale.catalog.measurements import measurement_values
 from neuroscale.cli.options import TO_STDERR, plain_console, print_json, say_progress
 from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import terminal
-from neuroscale.forge.branches import holds
 from neuroscale.forge.catalog_changes import Make, T, propose
+from neuroscale.forge.commits import holds
 from neuroscale.forge.request_flow import Change, Draft, Outcome, Refused, Service
 from neuroscale.forge.service_changes import compared
 from neuroscale.forge.service_pull_request import Publisher
@@ -169,7 +169,7 @@ def run_change(
                 return print_outcome(looked, as_json=as_json)
             show(*looked)
             return _dry_run(*looked, as_json=as_json)
-        outcome = desk.bring(wanted, show)
+        outcome = desk.propose(wanted, show)
     if isinstance(outcome, Refused):
         return print_outcome(outcome, as_json=as_json)
     if instead and outcome.verdict:

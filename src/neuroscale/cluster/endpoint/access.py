@@ -15,9 +15,10 @@ from neuroscale.cluster.endpoint.forward import port_forward
 from neuroscale.cluster.endpoint.routes import DIRECT, Routes
 from neuroscale.cluster.object_fields import served_model_name
 from neuroscale.cluster.pod_state import SERVER, PodState, is_ending, look
+from neuroscale.core.addresses import checked_address
 from neuroscale.core.errors import InputError
 from neuroscale.core.secret_text import SecretText
-from neuroscale.core.validation import checked_address, items, part
+from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Cluster, Object
 from neuroscale.manifests.objects import SERVICE
 

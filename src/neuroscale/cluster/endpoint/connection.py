@@ -16,11 +16,11 @@ import httpx
 from neuroscale.cluster.command_lines import ANY_CLUSTER, CommandLines
 from neuroscale.cluster.endpoint.errors import EndpointError, UnreachedError
 from neuroscale.cluster.endpoint.routes import DIRECT, OPTION, Routes
+from neuroscale.core.addresses import is_loopback
 from neuroscale.core.errors import causes
 from neuroscale.core.printable import one_line
 from neuroscale.core.secret_text import SecretText, redact
 from neuroscale.core.units import MIB
-from neuroscale.core.validation import is_loopback
 from neuroscale.manifests.objects import SERVICE
 
 How = Literal["port-forward", "url"]

@@ -1,16 +1,12 @@
-"""Reads the metrics of one service from Prometheus: now, and over a time.
-
-Draws a value over time as a line of blocks; readable without colour.
-"""
+"""Reads the metrics of one service from Prometheus: now, and over a time."""
 
 from __future__ import annotations
 
 import bisect
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Final, Literal
 
 from neuroscale.cluster.endpoint.metrics import (
@@ -24,43 +20,10 @@ from neuroscale.cluster.endpoint.metrics import (
     TTFT,
     WAITING,
 )
+from neuroscale.cluster.metrics.line_chart import Gap, Point, highest
 from neuroscale.cluster.metrics.prometheus import Prometheus, PrometheusError, Series, duration, quoted, selector
 from neuroscale.core.validation import suggest
 from neuroscale.rendering.platform.monitoring import CONTAINER, JOB
-
-BLOCKS = "▁▂▃▄▅▆▇█"
-_ASCII = "_.:-=+*#"
-
-
-class Gap(Enum):
-    """A time without a value: there was nothing to measure, or nobody measured."""
-
-    IDLE = "·"
-    UNSEEN = " "
-
-
-Point = float | Gap
-
-
-def highest(points: Sequence[Point]) -> float | None:
-    """The largest value; None if there are no values."""
-    return max((point for point in points if not isinstance(point, Gap)), default=None)
-
-
-def chart(points: Sequence[Point], *, ascii_only: bool = False) -> str:
-    """One character for each point, scaled from 0 to the highest: only 0 gets the lowest block."""
-    blocks = _ASCII if ascii_only else BLOCKS
-    top = highest(points) or 0.0
-    return "".join(_character(point, top, blocks, ascii_only) for point in points)
-
-
-def _character(point: Point, top: float, blocks: str, ascii_only: bool) -> str:
-    if isinstance(point, Gap):
-        return "~" if ascii_only and point is Gap.IDLE else point.value
-    if point <= 0 or top <= 0:
-        return blocks[0]
-    return blocks[max(1, math.ceil(point / top * (len(blocks) - 1)))]
-
 
 FINISHED: Final = "vllm:request_success_total"
 _NOW = 60.0  # seconds that "now" covers, for values that need a time span
@@ -160,16 +123,16 @@ class ServiceMetrics:
 def namespaces(prometheus: Prometheus, service: str, at: float, since: float) -> list[str]:
     """The namespaces in which Prometheus scraped pods of a service with this name."""
     seen = selector("up", {"job": JOB, "service": service}, since)
-    found = prometheus.vector(f"group by (namespace) (last_over_time({seen}))", at)
-    return sorted(one.labels.get("namespace", "") for one in found)
+    samples = prometheus.vector(f"group by (namespace) (last_over_time({seen}))", at)
+    return sorted(sample.labels.get("namespace", "") for sample in samples)
 
 
 def finished_requests(prometheus: Prometheus, namespace: str, service: str, at: float, since: float) -> int | None:
     """About how many requests a service's servers finished in the `since` seconds before `at`: Prometheus extrapolates.
     None if none was scraped."""
     series = selector(FINISHED, {"job": JOB, "namespace": namespace, "service": service}, since)
-    found = prometheus.scalar(f"sum(increase({series}))", at)
-    return None if found is None else round(found)
+    count = prometheus.scalar(f"sum(increase({series}))", at)
+    return None if count is None else round(count)
 
 
 def unseen(prometheus: Prometheus, service: str, at: float, since: float, look: str) -> str:
@@ -184,7 +147,7 @@ def unseen(prometheus: Prometheus, service: str, at: float, since: float, look: 
         if own:
             return f"Prometheus leaves its pods out (on {', '.join(nodes)}): see platform/monitoring/scrape.yaml."
     known = prometheus.vector(f"group by (service) (last_over_time({selector('up', {'job': JOB}, since)}))", at)
-    names = [one.labels.get("service", "") for one in known]
+    names = [sample.labels.get("service", "") for sample in known]
     if names:
         return f"Prometheus scrapes no pod of it. {suggest(service, names)}"
     return f"Prometheus scrapes no pods of any service. See: {look}"
@@ -238,38 +201,38 @@ class _Reader:
     def _pods(self) -> tuple[Pod, ...]:
         up = self._prometheus.vector(self._of("up"), self._at)
         why: dict[str, str] = {}
-        if not up or any(one.value == 0 for one in up):
+        if not up or any(sample.value == 0 for sample in up):
             with contextlib.suppress(PrometheusError):
                 for target in self._prometheus.targets("active"):
                     labels: Mapping[str, Any] = target.get("labels") or {}
                     if {key: labels.get(key) for key in self._labels} == self._labels:
                         why[str(labels.get("pod"))] = str(target.get("lastError") or "")
-        found = [
-            Pod(one.labels.get("pod", ""), one.labels.get("node", ""), one.value > 0, why.get(one.labels["pod"], ""))
-            for one in up
-            if "pod" in one.labels
+        pods = [
+            Pod(pod.labels.get("pod", ""), pod.labels.get("node", ""), pod.value > 0, why.get(pod.labels["pod"], ""))
+            for pod in up
+            if "pod" in pod.labels
         ]
-        return tuple(sorted(found, key=lambda pod: pod.name))
+        return tuple(sorted(pods, key=lambda pod: pod.name))
 
     def _restarts(self) -> int | None:
         """Kubernetes' count if kube-state-metrics exports it, else how often a server's start time changed."""
         labels = {"namespace": self._namespace, "container": CONTAINER}
-        told = selector("kube_pod_container_status_restarts_total", labels)
+        restarts = selector("kube_pod_container_status_restarts_total", labels)
         # PromQL matches a regular expression with the whole value. Special characters are quoted once for the
         # expression and once for PromQL.
         pattern = quoted(f"{_literal(self._service)}-predictor-.*")
-        told = f"{told.removesuffix('}')},pod=~{pattern}}}[{duration(self._since)}]"
+        restarts = f"{restarts.removesuffix('}')},pod=~{pattern}}}[{duration(self._since)}]"
         began = self._of("process_start_time_seconds", self._since)
-        query = f"sum(max_over_time({told}) - min_over_time({told})) or sum(changes({began}))"
-        found = self._prometheus.scalar(query, self._at)
-        return None if found is None else round(found)
+        query = f"sum(max_over_time({restarts}) - min_over_time({restarts})) or sum(changes({began}))"
+        count = self._prometheus.scalar(query, self._at)
+        return None if count is None else round(count)
 
     def _counted(self) -> Counted | None:
-        found = [
+        counts = [
             self._prometheus.scalar(f"sum({self._of(name)})", self._at)
             for name in (FINISHED, PROMPT_TOKENS, GENERATION_TOKENS)
         ]
-        requests, prompt, generated = found
+        requests, prompt, generated = counts
         return None if requests is None or prompt is None or generated is None else Counted(requests, prompt, generated)
 
     def _rows(self) -> tuple[Row, ...]:
@@ -293,8 +256,8 @@ class _Reader:
 
     def _latency(self, name: str, title: str, metric: str, shares: tuple[float, ...] = (0.5, 0.95)) -> list[Row]:
         buckets = f"last_over_time({self._of(f'{metric}_bucket', self._since)})"
-        found = self._prometheus.vector(f"group by (le) ({buckets})", self._at)
-        bounds = sorted(float(one.labels["le"]) for one in found if "le" in one.labels)
+        samples = self._prometheus.vector(f"group by (le) ({buckets})", self._at)
+        bounds = sorted(float(sample.labels["le"]) for sample in samples if "le" in sample.labels)
         rows = []
         for share in shares:
             now, whole = (
@@ -352,9 +315,9 @@ class _Reader:
     def _columns(self, query: str) -> tuple[float | None, ...]:
         """A value for each column; None where there is no value, or it is not finite."""
         start = self._at - (self._size - 1) * self._step
-        found = self._prometheus.over(query, start, self._at, self._step)
+        series = self._prometheus.over(query, start, self._at, self._step)
         values: list[float | None] = [None] * self._size
-        for at, value in found[0].points if found else ():
+        for at, value in series[0].points if series else ():
             column = round((at - start) / self._step)
             if 0 <= column < self._size:
                 values[column] = value

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from neuroscale.core.json_text import read_object
 from neuroscale.core.printable import counted, terminal
 from neuroscale.core.printable import markdown as prose
 from neuroscale.core.printable import markdown_cell as cell
@@ -79,9 +80,9 @@ def _record_line(comment: Comment) -> str | None:
 
 def _read(text: str) -> Record | None:
     try:
-        found = json.loads(text)
-        services = {str(name): (str(row[0]), tuple(map(str, row[1:]))) for name, row in found["services"].items()}
-        return Record(services, int(found["revert"]))
+        record = read_object(text) or {}
+        services = {str(name): (str(row[0]), tuple(map(str, row[1:]))) for name, row in record["services"].items()}
+        return Record(services, int(record["revert"]))
     except (ValueError, TypeError, KeyError, IndexError, AttributeError):
         return None
 
@@ -204,8 +205,8 @@ def log(found: Evidence) -> list[str]:
 
 
 def _log_checks(checks: Iterable[Result]) -> list[str]:
-    bad = [one for one in checks if one.outcome in ("failed", "error")]
-    return [f"  {one.outcome}: {one.title}: {one.message} Next: {one.next or 'not stated'}" for one in bad]
+    bad = [check for check in checks if check.outcome in ("failed", "error")]
+    return [f"  {check.outcome}: {check.title}: {check.message} Next: {check.next or 'not stated'}" for check in bad]
 
 
 def _revert_line(reverted: Reverted) -> str:

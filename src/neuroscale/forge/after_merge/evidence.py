@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Literal
 from neuroscale.bench.result import RESULT, short_text
 from neuroscale.core.errors import InputError
 from neuroscale.core.files import read_bounded
+from neuroscale.core.json_text import read_object
 from neuroscale.core.units import MIB
 from neuroscale.repo.layout import ServicePath
 from neuroscale.smoke.results import Report, Result, from_record
@@ -59,7 +59,7 @@ class ServiceEvidence:
 
     @property
     def failed(self) -> tuple[Result, ...]:
-        return tuple(one for one in self.checks if one.outcome == "failed")
+        return tuple(check for check in self.checks if check.outcome == "failed")
 
 
 @dataclass(frozen=True)
@@ -89,16 +89,16 @@ def not_covered(environment: str, revision: str, services: Iterable[str]) -> Evi
     return Evidence(environment, revision, tuple(rows))
 
 
-def with_untested(found: Evidence, revision: str, services: Iterable[str]) -> Evidence:
+def with_untested(evidence: Evidence, revision: str, services: Iterable[str]) -> Evidence:
     """The evidence of a run that cannot be trusted, with those services of the commit `revision` of which it says
     nothing: each is untrusted."""
-    known = {one.path.service for one in found.services}
-    why = " ".join(found.problems)
+    known = {service.path.service for service in evidence.services}
+    why = " ".join(evidence.problems)
     rows = [
-        ServiceEvidence(ServicePath(found.environment, name), "untrusted", why)
+        ServiceEvidence(ServicePath(evidence.environment, name), "untrusted", why)
         for name in sorted(set(services) - known)
     ]
-    return replace(found, revision=revision, services=(*found.services, *rows))
+    return replace(evidence, revision=revision, services=(*evidence.services, *rows))
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def read_evidence(folder: Path, environment: str) -> Evidence:
     problems = [f"{problem}." for problem in report.problems]
     if report.environment != environment:
         problems.append(f"The report belongs to the environment {report.environment}.")
-    if not any(one.outcome in ("passed", "failed") for one in report.checks):
+    if not any(check.outcome in ("passed", "failed") for check in report.checks):
         problems.append("The smoke tests did not test any service.")
     try:
         statuses = _statuses(_json(folder / environment / STATUS), environment)
@@ -130,10 +130,10 @@ def read_evidence(folder: Path, environment: str) -> Evidence:
         # Without the status, a service that fails looks like one that still starts.
         statuses = {}
         problems.append(f"The status of the services is not known: {error}.")
-    shared = tuple(one for one in report.checks if not one.service)
-    names = sorted({one.service for one in report.checks if one.service})
-    could_not = [one for one in shared if one.outcome == "error"]
-    problems += [f"{one.title}: {one.message or 'could not be checked'}." for one in could_not]
+    shared = tuple(check for check in report.checks if not check.service)
+    names = sorted({check.service for check in report.checks if check.service})
+    could_not = [check for check in shared if check.outcome == "error"]
+    problems += [f"{check.title}: {check.message or 'could not be checked'}." for check in could_not]
     return Evidence(
         environment,
         report.revision,
@@ -160,8 +160,8 @@ def _measured(path: Path) -> str:
 
 
 def _judged(report: Report, environment: str, name: str, status: _Status | None, *, trusted: bool) -> ServiceEvidence:
-    checks = tuple(one for one in report.checks if one.service == name)
-    outcomes = {one.outcome for one in checks}
+    checks = tuple(check for check in report.checks if check.service == name)
+    outcomes = {check.outcome for check in checks}
     outcome: Outcome
     why = ""
     if not trusted:
@@ -176,11 +176,11 @@ def _judged(report: Report, environment: str, name: str, status: _Status | None,
         outcome, why = "failed", status.reason if status is not None and status.verdict == "failed" else ""
     elif "error" in outcomes or "passed" not in outcomes:
         outcome, why = "untrusted", "Not every check could decide."
-    elif kept := sorted({one.needs for one in checks if one.outcome == "skipped" and one.needs}):
+    elif kept := sorted({check.needs for check in checks if check.outcome == "skipped" and check.needs}):
         outcome, why = "untrusted", f"Checks of it did not run, because {', '.join(kept)} failed."
-    elif any(one.misleads for one in checks):
+    elif any(check.misleads for check in checks):
         outcome, why = "waiting", "Pods of the version before this merge still answer."
-    elif broken := [one.title for one in report.checks if not one.service and one.outcome == "failed"]:
+    elif broken := [check.title for check in report.checks if not check.service and check.outcome == "failed"]:
         outcome, why = "environment", f"Its own checks passed, but not those of the environment: {', '.join(broken)}."
     else:
         outcome = "passed"
@@ -190,44 +190,44 @@ def _judged(report: Report, environment: str, name: str, status: _Status | None,
 
 def _json(path: Path) -> Mapping[str, Any]:
     try:
-        found = json.loads(read_bounded(path, LARGEST_BYTES, ""))
+        record = read_object(read_bounded(path, LARGEST_BYTES, "")) or {}
     except InputError as error:
         raise _UnreadableError(f"{path.name} {error.problems[0].message}") from error
     except ValueError as error:
         raise _UnreadableError(f"{path.name} is not JSON") from error
-    if not isinstance(found, dict) or found.get("schema_version") != 1:
+    if record.get("schema_version") != 1:
         raise _UnreadableError(f"{path.name} is not of schema version 1")
-    return found
+    return record
 
 
-def _report(found: Mapping[str, Any]) -> Report:
-    checks, problems, seconds = found.get("checks"), found.get("problems") or [], found.get("seconds")
-    texts = [found.get(name) for name in ("environment", "revision", "started")]
+def _report(record: Mapping[str, Any]) -> Report:
+    checks, problems, seconds = record.get("checks"), record.get("problems") or [], record.get("seconds")
+    texts = [record.get(name) for name in ("environment", "revision", "started")]
     if not isinstance(checks, list) or not isinstance(problems, list) or not isinstance(seconds, int | float):
         raise _UnreadableError(f"{SMOKE} lacks a field")
     if not all(isinstance(text, str) for text in [*texts, *problems]):
         raise _UnreadableError(f"{SMOKE} lacks a field")
     environment, revision, started = map(str, texts)
     try:
-        read = tuple(from_record({"needs": "", **one}) for one in checks)
+        read = tuple(from_record({"needs": "", **check}) for check in checks)
     except (ValueError, TypeError) as error:
         raise _UnreadableError(f"a check in {SMOKE} lacks a field") from error
     report = Report(environment, revision, started, float(seconds), read, tuple(map(str, problems)))
-    if report.passed is not found.get("passed"):
+    if report.passed is not record.get("passed"):
         raise _UnreadableError(f"{SMOKE} claims that the run {'did not pass' if report.passed else 'passed'}")
     return report
 
 
-def _statuses(found: Mapping[str, Any], environment: str) -> dict[str, _Status]:
-    services = found.get("services")
+def _statuses(record: Mapping[str, Any], environment: str) -> dict[str, _Status]:
+    services = record.get("services")
     if not isinstance(services, list):
         raise _UnreadableError(f"{STATUS} lacks a field")
     read = {}
-    for one in services:
-        texts = [one.get(name) if isinstance(one, dict) else None for name in ("name", "verdict", "reason")]
+    for service in services:
+        texts = [service.get(name) if isinstance(service, dict) else None for name in ("name", "verdict", "reason")]
         if not all(isinstance(text, str) for text in texts):
             raise _UnreadableError(f"a service in {STATUS} lacks a field")
-        if one.get("environment") == environment:
+        if service.get("environment") == environment:
             name, verdict, reason = map(str, texts)
-            read[name] = _Status(verdict, reason, str(one.get("url") or ""), str(one.get("model") or ""))
+            read[name] = _Status(verdict, reason, str(service.get("url") or ""), str(service.get("model") or ""))
     return read

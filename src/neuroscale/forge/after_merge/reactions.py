@@ -15,10 +15,10 @@ from neuroscale.core.quantities import duration
 from neuroscale.forge.after_merge import comments
 from neuroscale.forge.after_merge.comments import MARKER, Record, read_record
 from neuroscale.forge.after_merge.evidence import Evidence, ServiceEvidence
-from neuroscale.forge.branches import is_ancestor
+from neuroscale.forge.commits import is_ancestor
 from neuroscale.forge.interface import ForgeError
 from neuroscale.forge.rest import Forge
-from neuroscale.forge.revert import Change, Merge, Reverted, Reverter, last_change
+from neuroscale.forge.revert import FolderChange, Merge, Reverted, Reverter, last_change
 from neuroscale.forge.sticky_comment import Run, write_comment
 from neuroscale.repo.git import Git
 
@@ -115,7 +115,7 @@ class AfterMerge:
             return _Row(service, None, why)
         return _Row(service, merge)
 
-    def _merge_of(self, change: Change) -> Merge | None:
+    def _merge_of(self, change: FolderChange) -> Merge | None:
         if change.commit not in self._merges:
             self._merges[change.commit] = self._reverter.merge_of(change)
         return self._merges[change.commit]

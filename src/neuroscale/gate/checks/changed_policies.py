@@ -27,10 +27,11 @@ from neuroscale.gate.evaluation import Evaluation, file_finding, manifest_findin
 from neuroscale.gate.policy_exceptions import exception_findings
 from neuroscale.gate.run_upstream_tool import run_tool
 from neuroscale.gate.verdict import Finding
-from neuroscale.manifests.objects import Manifest, read_manifests
+from neuroscale.manifests.objects import Manifest
+from neuroscale.policies.bad_objects import CASES, GOOD, bad_files, bad_objects, good_objects
 from neuroscale.policies.new_policy import PLACEHOLDER
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE, POLICY_FILE, SHARED_TEXT, TRIPWIRES, Policy, PolicySet
-from neuroscale.policies.render import rendered_policy, shared_blocks
+from neuroscale.policies.render import KYVERNO_TEST, rendered_policy, shared_blocks
 from neuroscale.repo.layout import POLICIES
 from neuroscale.repo.snapshot import Snapshot, read_text
 
@@ -73,7 +74,6 @@ class ChangedPoliciesCheck(GateCheck):
 
 
 GATE = "policy-tests"
-_TEST_FOLDER = ".kyverno-test"
 
 
 class ChangedPolicyTestsCheck(GateCheck):
@@ -175,7 +175,11 @@ def _test_policy(
     """Run the tests of the one policy in `alone`."""
     (policy,) = alone.policies
     try:
-        good, bad = _resources(snapshot, policy, "good"), _resources(snapshot, policy, "bad")
+        good, bad = good_objects(snapshot, policy.name), bad_objects(snapshot, policy.name)
+        for which, file, manifests in (("good", GOOD, good), ("bad", CASES, bad)):
+            if not manifests:
+                path, fix = f"{POLICIES}/{policy.name}/{file}", f"Write at least one {which} resource."
+                raise InputError.at(path, "", "holds no resource", fix)
     except InputError as error:
         return Evaluation(tuple(problem_findings(GATE, "unreadable", error)), 0, 0, "test resources", 1, 1)
     seen = evaluate_policies(alone, [*good, *bad], schemas, kyverno, folder / "apply", today=today, workers=1)
@@ -186,14 +190,6 @@ def _test_policy(
     return Evaluation(
         tuple(findings), seen.evaluated, len(good) + len(bad), "test resources", seen.tripwires, seen.caught
     )
-
-
-def _resources(snapshot: Snapshot, policy: Policy, which: str) -> list[Manifest]:
-    file = f"{POLICIES}/{policy.name}/{which}.yaml"
-    manifests = read_manifests(read_text(snapshot, file).encode(), file)
-    if not manifests:
-        raise InputError.at(file, "", "holds no resource", f"Write at least one {which} resource.")
-    return manifests
 
 
 def _compare(
@@ -217,7 +213,7 @@ def _compare(
             findings.append(at(manifest, "is not refused", "Correct the policy: it misses this resource."))
         elif message != announced:
             text = f"is refused with {message!r}, but announces {announced!r}"
-            findings.append(at(manifest, text, f"Correct the policy's message or {EXPECTED_MESSAGE}."))
+            findings.append(at(manifest, text, "Correct the policy's message or the case's."))
     return findings
 
 
@@ -229,19 +225,21 @@ def _kyverno_test(
     Its exit status is 0 too when nothing was compared, so the rows are read and counted.
     """
     root = f"{POLICIES}/{policy.name}"
+    files = {path: text.encode() for path, text in bad_files(snapshot, [policy]).items()}
     for entry in snapshot.entries(root):
         data = snapshot.read(entry.path)
         if data is None:
             raise UntrustedError(f"{entry.path} is listed but cannot be read.")
-        target = folder / entry.path.removeprefix(f"{root}/")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
-    cases = f"{root}/{_TEST_FOLDER}/kyverno-test.yaml"
+        files[entry.path] = data
+    for path, data in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
+    cases = f"{root}/{KYVERNO_TEST}"
     if snapshot.read(cases) is None:
         fix = "Write the policy's test cases there."
         return [file_finding(GATE, policy.name, cases, "is missing", fix)]
     run = run_tool(
-        [kyverno, "test", folder / _TEST_FOLDER, "--require-tests", "--output-format", "json", "--remove-color"],
+        [kyverno, "test", (folder / cases).parent, "--require-tests", "--output-format", "json", "--remove-color"],
         folder=folder,
         timeout=300,
         statuses=frozenset({0, 1}),

@@ -16,7 +16,7 @@ from neuroscale.core.yaml_io import Document, read_document
 from neuroscale.gate.check import Anew, GateCheck, LeftOut, Run
 from neuroscale.gate.checks.effects_requests import (
     GATE,
-    Asked,
+    RequestToRender,
     choose_requests,
     listed,
     skeletons,
@@ -33,12 +33,20 @@ from neuroscale.gate.verdict import Effect, Effects, Finding, Severity
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.planning.plan import Plan
 from neuroscale.rendering.planning_inputs import PlanningInputs
-from neuroscale.rendering.platform.files import RUNTIMES_FOLDER as RUNTIMES
 from neuroscale.rendering.scaffolder.lint import lint
 from neuroscale.rendering.scaffolder.skeleton_values import template_values
 from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import render
-from neuroscale.repo.layout import CATALOG, CATALOG_INFO, EXAMPLES, RENDERED_KINDS, REQUEST_FILE, SETTINGS, TEMPLATE
+from neuroscale.repo.layout import (
+    CATALOG,
+    CATALOG_INFO,
+    EXAMPLES,
+    RENDERED_KINDS,
+    REQUEST_FILE,
+    RUNTIMES,
+    SETTINGS,
+    TEMPLATE,
+)
 from neuroscale.repo.snapshot import MemorySnapshot, read_file
 from neuroscale.request.service_request import Request, check_request
 
@@ -203,7 +211,7 @@ class _Work:
 
     # Rendering.
 
-    def _elsewhere(self, asked: Sequence[Asked]) -> Iterator[Asked]:
+    def _elsewhere(self, asked: Sequence[RequestToRender]) -> Iterator[RequestToRender]:
         """For each environment that no request names: the examples with that environment, until one can be rendered."""
         for name in self.after.settings.environments:
             if any(one.request.environment == name for one in asked):
@@ -229,7 +237,7 @@ class _Work:
             one = error.problems[0]
             return _Side(why=" ".join(filter(None, (one.where, one.field, one.message))))
 
-    def _one(self, asked: Asked) -> None:
+    def _one(self, asked: RequestToRender) -> None:
         after = self._side(self.after, asked.request, asked.locked)
         before = self._side(self.before, asked.request, asked.locked) if self.before is not None else _Side()
         if after.plan is None:
@@ -244,7 +252,7 @@ class _Work:
         else:
             self._compare(asked, before.files, after.files)
 
-    def _not_rendered(self, asked: Asked, before: _Side, after: _Side) -> None:
+    def _not_rendered(self, asked: RequestToRender, before: _Side, after: _Side) -> None:
         if before.plan is None and after.refused:
             self._refused.append(asked.label)
             return
@@ -258,7 +266,7 @@ class _Work:
         fix = "Correct the template, the settings or the catalog, or what the request asks for."
         self.findings.append(file_finding(GATE, "not-rendered", asked.file, told, fix, severity=severity))
 
-    def _objects(self, asked: Asked, files: Mapping[str, str], *, judged: bool) -> None:
+    def _objects(self, asked: RequestToRender, files: Mapping[str, str], *, judged: bool) -> None:
         """Hand on the objects of a service. `judged`: the change renders them anew."""
         folder = asked.path.folder
         snapshot = MemorySnapshot({f"{folder}/{name}": text.encode() for name, text in files.items()})
@@ -275,7 +283,7 @@ class _Work:
             if judged:
                 self._manifests.setdefault(f"{asked.label} {asked.locked is None} {name}", placed)
 
-    def _compare(self, asked: Asked, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    def _compare(self, asked: RequestToRender, before: Mapping[str, str], after: Mapping[str, str]) -> None:
         """Note how each rendered file differs, by its values, or by its text where they are the same."""
         for name in (*RENDERED_KINDS, CATALOG_INFO):
             sides = [files.get(name) for files in (before, after)]
@@ -332,7 +340,7 @@ class _Work:
         found = [path for path in skeletons(self.after.template) if path.rpartition("/")[2] == name]
         return f"{TEMPLATE}/{found[0]}" if found else self.after.template.where
 
-    def _of_skeleton(self, finding: Finding, asked: Asked) -> Finding:
+    def _of_skeleton(self, finding: Finding, asked: RequestToRender) -> Finding:
         name = finding.file.rpartition("/")[2]
         told = f"rendered for {asked.label}: {finding.message}"
         changed = {"gate": GATE, "file": self._skeleton(name), "line": None, "message": told}

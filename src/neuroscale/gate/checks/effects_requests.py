@@ -33,7 +33,7 @@ _KIND = re.compile(rb"^(?:model|availability|  - field|    value): .*$", re.MULT
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestToRender:
     """A request to render. `label` names it to readers, `file` is where it lies.
 
     `locked`: the plan to render, None for a new plan. `own`: it is a service of the repository.
@@ -54,8 +54,8 @@ class Asked:
 class Requests:
     """The requests to render. `findings`: examples that cannot be used; `said`: what is not rendered, in words."""
 
-    own: tuple[Asked, ...]
-    examples: tuple[Asked, ...]
+    own: tuple[RequestToRender, ...]
+    examples: tuple[RequestToRender, ...]
     findings: tuple[Finding, ...]
     said: tuple[str, ...]
 
@@ -63,7 +63,7 @@ class Requests:
 def choose_requests(change: Change, services: Sequence[ServiceFolder]) -> Requests:
     """A bounded number of the services of the merge result, and every example."""
     choice = _Choice(change)
-    own = tuple(choice.own([one for one in services if one.change != "removed"]))
+    own = tuple(choice.own([service for service in services if service.change != "removed"]))
     examples = tuple(choice.examples())
     return Requests(own, examples, tuple(choice.findings), tuple(choice.said))
 
@@ -76,23 +76,23 @@ class _Choice:
         self.findings: list[Finding] = []
         self.said: list[str] = []
 
-    def own(self, services: Sequence[ServiceFolder]) -> Iterator[Asked]:
+    def own(self, services: Sequence[ServiceFolder]) -> Iterator[RequestToRender]:
         """One service of each kind, and others while there is room."""
         kinds: dict[tuple[str, tuple[bytes, ...]], list[ServiceFolder]] = {}
         for service in services:
             data = self.change.after.read(f"{service.path.folder}/{REQUEST_FILE}") or b""
             kinds.setdefault((service.path.environment, tuple(_KIND.findall(data[:_REQUEST]))), []).append(service)
         first = [group[0] for group in kinds.values()]
-        others = [one for group in kinds.values() for one in group[1:]]
+        others = [member for group in kinds.values() for member in group[1:]]
         chosen = [*first, *others][:_MOST_SERVICES]
         if left := len(services) - len(chosen):
             more = len(first) - len(chosen)
             alike = f"{more} of other kinds among them" if more > 0 else "each of a kind that was rendered"
             self.said.append(f"Rendered anew: {left} of {len(services)} services were not rendered, {alike}.")
-        for service in sorted(chosen, key=lambda one: one.path.folder):
+        for service in sorted(chosen, key=lambda member: member.path.folder):
             yield from self._recorded(service)
 
-    def _recorded(self, service: ServiceFolder) -> Iterator[Asked]:
+    def _recorded(self, service: ServiceFolder) -> Iterator[RequestToRender]:
         folder = service.path.folder
         label, file = folder.partition("/")[2], f"{folder}/{REQUEST_FILE}"
         try:
@@ -106,22 +106,22 @@ class _Choice:
             or (request.environment, request.service) != (service.path.environment, service.path.service)
         ):
             return  # the files check and the drift check report it
-        yield Asked(label, file, request, locked, own=True)
+        yield RequestToRender(label, file, request, locked, own=True)
         if self.change.touches(CATALOG, SETTINGS):
-            yield Asked(label, file, request, own=True)
+            yield RequestToRender(label, file, request, own=True)
 
-    def examples(self) -> Iterator[Asked]:
+    def examples(self) -> Iterator[RequestToRender]:
         """The examples of both sides: an example that a change removes or weakens still shows what the change does."""
-        there: dict[tuple[str, str], GitSnapshot] = {}
+        holders: dict[tuple[str, str], GitSnapshot] = {}
         for snapshot in (self.change.before, self.change.after):
             for entry in snapshot.entries(EXAMPLES):
                 if entry.path.endswith((".yaml", ".yml")):
-                    there[entry.path, entry.object_id] = snapshot
-        if len(there) > _MOST_EXAMPLES:
-            told = f"holds {len(there)} examples, with those of the base, and {_MOST_EXAMPLES} are rendered"
+                    holders[entry.path, entry.object_id] = snapshot
+        if len(holders) > _MOST_EXAMPLES:
+            message = f"holds {len(holders)} examples, with those of the base, and {_MOST_EXAMPLES} are rendered"
             fix = f"Keep at most {_MOST_EXAMPLES // 2} examples."
-            self.findings.append(file_finding(GATE, "too-many-examples", EXAMPLES, told, fix))
-        for (path, _), snapshot in list(there.items())[:_MOST_EXAMPLES]:
+            self.findings.append(file_finding(GATE, "too-many-examples", EXAMPLES, message, fix))
+        for (path, _), snapshot in list(holders.items())[:_MOST_EXAMPLES]:
             try:
                 request = read_file(snapshot, path, load_request)
             except InputError as error:
@@ -129,7 +129,7 @@ class _Choice:
                     self.findings += problem_findings(GATE, "example", error)
                 continue
             if request is not None:
-                yield Asked(path, path, request)
+                yield RequestToRender(path, path, request)
             elif snapshot.tree == self.change.tree:
                 fix = "Replace it with the file itself."
                 self.findings.append(file_finding(GATE, "example", path, "is not a plain file", fix))
@@ -157,23 +157,23 @@ def unreached_lines(before: Template | None, after: Template, values: Sequence[M
     for path, text in skeletons(after).items():
         known = branches(old[path]) if path in old else {}
         for conditions, branch in branches(text).items():
-            if any(reached(conditions, one) for one in values):
+            if any(reached(conditions, filling) for filling in values):
                 continue
             if conditions in known and known[conditions].text == branch.text:
                 continue
-            told = f"no service and no example is rendered with these lines, which need {in_words(conditions)}"
+            message = f"no service and no example is rendered with these lines, which need {in_words(conditions)}"
             fix = f"Add an example to {EXAMPLES}/ that does, or remove the lines."
-            yield file_finding(GATE, "unreached", f"{TEMPLATE}/{path}", told, fix, branch.line)
+            yield file_finding(GATE, "unreached", f"{TEMPLATE}/{path}", message, fix, branch.line)
 
 
 def unused_entries(change: Change, plans: Iterable[Plan]) -> list[str]:
     """Changed entries of the catalog that no rendered service uses, in words."""
     plans = list(plans)
     used = {
-        "model": {one.model for one in plans},
-        "accelerator": {one.accelerator for one in plans},
-        "runtime": {one.runtime.name for one in plans},
-        "team": {one.tenancy.team for one in plans},
+        "model": {plan.model for plan in plans},
+        "accelerator": {plan.accelerator for plan in plans},
+        "runtime": {plan.runtime.name for plan in plans},
+        "team": {plan.tenancy.team for plan in plans},
     }
     unused = []
     for path in change.paths:
@@ -181,6 +181,6 @@ def unused_entries(change: Change, plans: Iterable[Plan]) -> list[str]:
         if not path.startswith(f"{CATALOG}/") or folder not in _ENTRIES:
             continue
         name, what = file.removesuffix(".yaml"), _ENTRIES[folder]
-        if not any(one.rpartition("/")[2] == name for one in used[what]):
+        if not any(used_name.rpartition("/")[2] == name for used_name in used[what]):
             unused.append(f"the {what} {name}")
     return unused

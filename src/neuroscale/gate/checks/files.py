@@ -19,8 +19,7 @@ from neuroscale.gate.checks.git_attributes import ATTRIBUTES, attribute_findings
 from neuroscale.gate.checks.locked_sources import evaluate_locks
 from neuroscale.gate.checks.whole_tree import evaluate_tree
 from neuroscale.gate.evaluation import Evaluation, file_finding, problem_findings
-from neuroscale.gate.judged_files import GateInput, ServiceFolder, SourceFile
-from neuroscale.gate.renderer_inputs import not_judged, unrendered
+from neuroscale.gate.judged_files import RENDERER_INPUT, GateInput, ServiceFolder, SourceFile
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest, read_manifests
 from neuroscale.repo.layout import CATALOG_INFO, MANIFESTS, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, ServicePath
@@ -53,7 +52,7 @@ class FilesCheck(GateCheck):
     title = "Files"
 
     def evaluate(self, run: Run) -> Evaluation:
-        seen, manifests = evaluate_files(run.given, _environments(run), strict=run.subject.strict)
+        seen, manifests = evaluate_files(run.given, _environments(run))
         self.value = tuple(manifests)
         if run.change is None:
             return seen
@@ -64,7 +63,7 @@ class FilesCheck(GateCheck):
         return replace(seen, findings=findings, tripwires=seen.tripwires + tripwires, caught=seen.caught + tripwires)
 
     def not_checked(self, run: Run) -> Iterable[str]:
-        return () if run.change is not None else (_NO_TREE, *not_judged(run.given.unrendered))
+        return () if run.change is not None else (_NO_TREE,)
 
 
 def _environments(run: Run) -> tuple[str, ...] | None:
@@ -77,18 +76,12 @@ def _environments(run: Run) -> tuple[str, ...] | None:
         return None
 
 
-def evaluate_files(
-    given: GateInput, environments: Sequence[str] | None, *, strict: bool = False
-) -> tuple[Evaluation, list[Manifest]]:
+def evaluate_files(given: GateInput, environments: Sequence[str] | None) -> tuple[Evaluation, list[Manifest]]:
     """Check every file, and read every object. `environments` is None if the settings cannot be read.
-
-    Files that another tool renders first are findings with `strict`, and where there are no others.
 
     Raises UntrustedError if the check has no finding for one of the gate's own known-bad folders.
     """
     findings, manifests, looked_at = _look(given, environments)
-    if strict or not (given.services or given.strays or given.plain):
-        findings.extend(unrendered(GATE, given.unrendered))
     tripwires = _tripwires()
     for rule, bad in tripwires:
         if rule not in {finding.rule for finding in _look(bad, ("tripwire",))[0]}:
@@ -237,6 +230,10 @@ def _one_service(service: ServicePath, manifests: Sequence[Manifest]) -> Iterato
 def _plain_file(file: SourceFile) -> _Seen:
     if file.entry.kind not in ("file", "executable"):
         return [_not_plain(file.name, file.entry, "Replace it with the file itself.")], []
+    if RENDERER_INPUT.search(file.name):
+        message = "is input of Helm, Kustomize or Jsonnet, and not what a cluster gets"
+        fix = "Run the gate on the output of `helm template`, `kustomize build` or `jsonnet` instead of this folder."
+        return [_finding("not-rendered", file.name, message, fix)], []
     try:
         manifests = read_manifests(_content(file.read(), file.name), file.name)
     except InputError as error:

@@ -11,7 +11,7 @@ from typing import Any
 from neuroscale.catalog.settings import Environment, Settings, check_settings
 from neuroscale.core.errors import InputError
 from neuroscale.costs.bill import CostChange
-from neuroscale.costs.difference import NAME, Service, Side, compare, platform_side, price_side
+from neuroscale.costs.difference import NAME, ChangedService, Side, compare, platform_side, price_side
 from neuroscale.costs.pricing import Prices
 from neuroscale.gate.checks.planned_without import Without
 from neuroscale.gate.merged_change import Change
@@ -20,9 +20,8 @@ from neuroscale.manifests.objects import MANIFEST_SUFFIXES, Manifest, read_manif
 from neuroscale.manifests.serving_runtimes import runtime_key, runtimes_below
 from neuroscale.manifests.workloads import Unpriced
 from neuroscale.planning.plan import Plan
-from neuroscale.rendering.platform.charts import WORKLOADS_FILE as CHART_PODS
-from neuroscale.rendering.platform.files import RUNTIMES_FOLDER as RUNTIME_FOLDER
-from neuroscale.repo.layout import CATALOG, MANIFESTS, METER, PLAN_FILE, REQUEST_FILE, SETTINGS, ServicePath
+from neuroscale.rendering.platform.chart_pods import WORKLOADS_FILE as CHART_PODS
+from neuroscale.repo.layout import CATALOG, MANIFESTS, METER, PLAN_FILE, REQUEST_FILE, RUNTIMES, SETTINGS, ServicePath
 from neuroscale.repo.snapshot import Entry, Snapshot
 
 PLATFORM_SOURCES = ("platform/clusters", "platform/serving", METER)
@@ -85,10 +84,10 @@ def cost_of_change(
     return CostOfChange(shown or judged, judged, tuple(sorted(set.difference(*unpriced))))
 
 
-def _dearer(service: Service, objects: Sequence[Mapping[str, Any]], prices: Prices) -> Service:
+def _dearer(service: ChangedService, objects: Sequence[Mapping[str, Any]], prices: Prices) -> ChangedService:
     """The service with other objects after the change, if there are some and they cost more."""
 
-    def usd(one: Service) -> Decimal:
+    def usd(one: ChangedService) -> Decimal:
         workloads, _ = price_side(one.after, one.environment, prices)
         return sum((workload.monthly.max for workload in workloads), Decimal(0))
 
@@ -101,7 +100,7 @@ def _unpriced_after(cost: CostChange) -> set[str]:
     return {f"{item.environment}/{item.service}" for item in items}
 
 
-def _platform(change: Change, base: PlatformSources, after: PlatformSources) -> Iterator[Service]:
+def _platform(change: Change, base: PlatformSources, after: PlatformSources) -> Iterator[ChangedService]:
     """The platform's own programs in each environment, on both sides."""
     settings = after.settings()
     try:
@@ -110,7 +109,7 @@ def _platform(change: Change, base: PlatformSources, after: PlatformSources) -> 
         past = settings
     for environment in sorted({*past.environments, *settings.environments}):
         before = _platform_side(change.before, past, environment)
-        yield Service(environment, NAME, before, _platform_side(change.after, settings, environment))
+        yield ChangedService(environment, NAME, before, _platform_side(change.after, settings, environment))
 
 
 def _platform_side(snapshot: Snapshot, settings: Settings, environment: str) -> Side:
@@ -179,13 +178,13 @@ def _folders(paths: Sequence[str]) -> list[str]:
 
 def _services(
     change: Change, folders: Sequence[str], read: Mapping[str, list[Manifest]], plans: Mapping[str, Plan]
-) -> Iterator[Service]:
+) -> Iterator[ChangedService]:
     parsed: dict[str, Side] = {}
     before, after = (_entries(side, folders) for side in (change.before, change.after))
     for folder in folders:
         service = ServicePath.of(f"{folder}/file")
         parts = folder.split("/")
-        yield Service(
+        yield ChangedService(
             environment=service.environment if service else "/".join(parts[1:-1]),
             name=service.service if service else parts[-1],
             before=_side(change.before, before.get(folder, []), {}, parsed),
@@ -196,7 +195,7 @@ def _services(
 
 def _with_runtimes(sides: Sequence[Side], snapshot: Snapshot) -> list[Side]:
     """The services with the serving runtimes that the platform and the other services of the change bring."""
-    platforms = (runtime.value for runtime in runtimes_below(snapshot, RUNTIME_FOLDER))
+    platforms = (runtime.value for runtime in runtimes_below(snapshot, RUNTIMES))
     others = (value for side in sides for value in side.objects if runtime_key(value))
     known = (*platforms, *others)
     return [replace(side, runtimes=known) for side in sides]

@@ -33,8 +33,7 @@ from neuroscale.manifests.objects import SERVICE, TRIPWIRE_PREFIX, Manifest, rea
 from neuroscale.manifests.pod_sets import Object, PodSet, UnknownPods, labels_of, texts
 from neuroscale.manifests.pods_of_objects import pods_of_objects
 from neuroscale.manifests.serving_runtimes import KSERVE, runtimes_below
-from neuroscale.rendering.platform.files import RUNTIMES_FOLDER as RUNTIME_FOLDER
-from neuroscale.repo.layout import MANIFESTS, REQUEST_FILE, SERVICE_FILE, ServicePath
+from neuroscale.repo.layout import MANIFESTS, REQUEST_FILE, RUNTIMES, SERVICE_FILE, ServicePath
 from neuroscale.repo.snapshot import read_file
 from neuroscale.request.service_request import fault_of, load_request
 
@@ -128,7 +127,7 @@ class ProductionCheck(GateCheck):
 
     def evaluate(self, run: Run) -> Evaluation:
         caught = _caught()
-        runtimes = [one.value for one in runtimes_below(run.given.snapshot, RUNTIME_FOLDER)]
+        runtimes = [one.value for one in runtimes_below(run.given.snapshot, RUNTIMES)]
         known = run.judge.policies().exceptions
         of_services = [one for one in known if one.policy in PRODUCTION_RULES and one.policy != _REMOVAL]
         of_removals = [one for one in known if one.policy == _REMOVAL]

@@ -26,8 +26,7 @@ from neuroscale.manifests.objects import MANIFEST_SUFFIXES
 from neuroscale.manifests.serving_runtimes import runtimes_below
 from neuroscale.planning.plan import Plan, load_plan
 from neuroscale.planning.price import HOURS_PER_MONTH, pod_price
-from neuroscale.rendering.platform.files import RUNTIMES_FOLDER as RUNTIME_FOLDER
-from neuroscale.repo.layout import MANIFESTS, PLAN_FILE
+from neuroscale.repo.layout import MANIFESTS, PLAN_FILE, RUNTIMES
 from neuroscale.repo.snapshot import Entry, GitSnapshot, Snapshot, child_folders, read_all
 
 # A plan as `dump` writes it; each group takes the first line that fits, and never a later one. A plan that looks
@@ -181,9 +180,7 @@ class RepositoryCosts:
                 sums[plan.center].unknown += names
             else:
                 sums[plan.center].usd += usd * len(names)
-        runtimes = (
-            tuple(runtime.value for runtime in runtimes_below(self._snapshot, RUNTIME_FOLDER)) if self._others else ()
-        )
+        runtimes = tuple(runtime.value for runtime in runtimes_below(self._snapshot, RUNTIMES)) if self._others else ()
         for folder, entries in self._others.items():
             name = folder.removeprefix(f"{MANIFESTS}/")
             environment = name.partition("/")[0] if "/" in name else ""

@@ -46,7 +46,7 @@ from neuroscale.manifests.serving_runtimes import SERVING
 from neuroscale.planning.fit import Fit
 from neuroscale.planning.fit.messages import more_room
 from neuroscale.vllm.accelerator_rules import Fault, pod_ranks, reaches_all_pods
-from neuroscale.vllm.arguments import Parsed, ProblemKind, parse_arguments
+from neuroscale.vllm.arguments import ProblemKind, parse_arguments
 from neuroscale.vllm.command import ServeCommand
 from neuroscale.vllm.command_rules import BY_ABSENCE, check_command
 from neuroscale.vllm.engine_arguments import CACHE_SPACE, EngineArguments, hidden_cache_space, with_variables
@@ -69,6 +69,7 @@ RULES: dict[ProblemKind, str] = {
     "ends": "ends-at-once",
 }
 _UNREAD_FIX = "Write the command and its arguments into the manifest as plain text."
+_UNREAD_SCRIPT = ("Write the command and its arguments without a shell.", "readable-model-arguments")
 _REVIEW = "Review the entry of the catalog first."
 _UNKNOWN_FIX = "Add what is missing to platform/catalog/, or try the command on that accelerator before you trust it."
 
@@ -104,8 +105,7 @@ class _Judgement:
         # The catalog knows the versions of its own images, whose tags need not name them.
         version = server.command.version or (knowledge.version(server.image) if knowledge else "")
         self.command: ServeCommand = replace(server.command, version=version)
-        words = [word.text for word in self.command.words]
-        self.parsed: Parsed = parse_arguments(words, version, program=self.command.program)
+        self.parsed = parse_arguments([word.text for word in self.command.words], version, program=self.command.program)
         self.findings: list[Finding] = []
         self.whole = True
         self.fitted = server.description
@@ -128,11 +128,11 @@ class _Judgement:
         parsed = self.parsed
         if not parsed.exact:
             self._not_judged((("image",)), *judged_as(self.server.image, self.command.version, parsed.version))
+        mending = _UNREAD_SCRIPT if self.command.unread_script else (_UNREAD_FIX,)
         for place, reason in self.command.unreadable:
-            self._not_judged(place, f"cannot be judged in full: {reason}", _UNREAD_FIX)
+            self._not_judged(place, f"cannot be judged in full: {reason}", *mending)
         for path, reason in self.server.hidden:
-            self._say(NOT_JUDGED, path, f"cannot be judged in full: {reason}", _UNREAD_FIX, notice=True)
-            self.whole = False
+            self._not_judged(path, f"cannot be judged in full: {reason}", _UNREAD_FIX)
         for problem in parsed.problems:
             place = self._word(problem.place)
             about = f"{problem.word}: " if problem.word else ""
@@ -385,9 +385,9 @@ class _Judgement:
                 return self._word(self.parsed.places[dest])
         return ()
 
-    def _not_judged(self, place: Path, message: str, fix: str) -> None:
+    def _not_judged(self, place: Path, message: str, fix: str, rule: str = NOT_JUDGED) -> None:
         self.whole = False
-        self._say(NOT_JUDGED, place, message, fix, notice=True)
+        self._say(rule, place, message, fix, notice=rule == NOT_JUDGED)
 
     def _say(self, rule: str, place: Path, message: str, fix: str, *, notice: bool) -> None:
         if rule == NOT_JUDGED and place and place[0] in ("spec", "metadata"):

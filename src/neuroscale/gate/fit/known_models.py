@@ -17,7 +17,7 @@ from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.manifests.accelerators import check_memory_label, find_accelerator, named_cards
 from neuroscale.manifests.pod_resources import usable_memory
 from neuroscale.models.facts import ModelFacts
-from neuroscale.planning.fit import Around, Choice, Device, Fit, choices, device, draft_method, fit, with_draft
+from neuroscale.planning.fit import Choice, Device, Fit, OtherCandidates, choices, device, draft_method, fit, with_draft
 from neuroscale.planning.measured import as_measured, measured_seconds
 from neuroscale.planning.plan import Startup
 from neuroscale.planning.replica_memory import served_facts
@@ -180,8 +180,8 @@ class Knowledge:
         self, refused: Fit, model: KnownModel, place: KnownPlace, arguments: EngineArguments, environment: str
     ) -> str:
         """Changes of a refused command with which it fits, as a sentence."""
-        around = Around(self.variants(model.entry), self.devices(environment), self.price(environment))
-        near = choices(refused, model.facts, place.device, arguments, around)[:_MOST_CHOICES]
+        candidates = OtherCandidates(self.variants(model.entry), self.devices(environment), self.price(environment))
+        near = choices(refused, model.facts, place.device, arguments, candidates)[:_MOST_CHOICES]
         if not near:
             return "Choose a smaller model or a larger accelerator: nothing near it fits."
         return "These would fit: " + "; ".join(map(_change, near)) + "."

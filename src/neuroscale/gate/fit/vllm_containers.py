@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from neuroscale.core.releases import release
 from neuroscale.core.validation import mapping, sequence
 from neuroscale.core.yaml_io import Path
 from neuroscale.manifests.objects import Manifest
@@ -14,7 +15,6 @@ from neuroscale.manifests.pod_resources import Pod, read_pod
 from neuroscale.manifests.runtime_merge import filled
 from neuroscale.vllm.command import ServeCommand, serve_command
 from neuroscale.vllm.engine_arguments import CACHE_SPACE, cache_space
-from neuroscale.vllm.known_arguments import numbers
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,9 @@ def containers(
             command = serve_command(filled(container) if description else container)
             place = (*at, key, index)
             if key == "initContainers" and container.get("restartPolicy") != "Always" and command is not None:
+                if command.unread_script:
+                    yield Unread(manifest, place, subject, f"{command.unreadable[0][1]}: it may run vLLM")
+                    continue
                 if command.unreadable:
                     command = None  # vLLM's image runs another program here
                 elif not description:
@@ -173,14 +176,14 @@ def check_device_names(
     not known), and `newest`: the newest that is known here; beyond it, or without it, a fault is a notice."""
     if family not in _VISIBLE:
         return
-    reads_uuids = family == "cuda" and (not version or numbers(version) >= _UUIDS)
+    reads_uuids = family == "cuda" and (not version or release(version) >= _UUIDS)
     for entry in environment.get(_MAPPED, "").split(",")[:used]:
         if not entry.strip() or _whole(entry) or (reads_uuids and _UUID.fullmatch(entry)):
             continue
         wanted = "whole numbers and a GPU's whole UUID" if reads_uuids else "whole numbers alone"
         message = f"{_MAPPED}: {entry!r}, and vLLM {version or newest} reads {wanted}: it ends"
         fix = "Remove the variable: the pod sees only its own accelerators."
-        is_known = bool(version) and numbers(version) <= numbers(newest)
+        is_known = bool(version) and release(version) <= release(newest)
         yield ContainerFault("variable-value", ENV, message, fix, refused=is_known)
         return
 

@@ -246,10 +246,13 @@ def _llm_command(
     words = ["/mnt/models", "--served-model-name", name, "--port", "8000"]
     if parallelism.get("tensor") is not None:
         words += ["--tensor-parallel-size", str(parallelism["tensor"])]
+    # KServe's script is `eval "exec vllm serve $VLLM_ADDITIONAL_ARGS $@"`: a shell reads the joined words anew.
+    args = " ".join(map(str, sequence(container.get("args"), "args")))
     script = {
         **container,
         "image": container.get("image") or "llm-d-cuda",
-        "command": ["/bin/bash", "-c", 'eval "exec vllm serve $VLLM_ADDITIONAL_ARGS $@"', "--"],
+        "command": ["/bin/bash", "-c", f"exec vllm serve $(VLLM_ADDITIONAL_ARGS) {args}"],
+        "args": [],
         "env": [{"name": "VLLM_ADDITIONAL_ARGS", "value": ""}, *sequence(container.get("env"), "env")],
     }
     told = serve_command(script)

@@ -1,136 +1,34 @@
-"""Sets the node up as a part of the local platform: its user, its rights, its process.
-
-Brings vLLM and its models to a place where the user of model servers can read but not change them.
-"""
+"""Sets the node up as a part of the local platform: its user, its rights, its process."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from neuroscale.core.tool_cache import PinError
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.kube.client import Object
+from neuroscale.local.cluster_parts import rights
 from neuroscale.local.control_plane import API_SERVER, cluster, control_plane
 from neuroscale.local.kwok import GROUP, RESOURCES
 from neuroscale.local.kwok import NAME as KWOK
-from neuroscale.local.model_server import ModelServer
 from neuroscale.local.node import read_only_root
 from neuroscale.local.node.agent import Agent, Health
 from neuroscale.local.node.container import Keeper
+from neuroscale.local.node.copied_vllm import installed_vllm, pinned_version, usable_by_user
 from neuroscale.local.node.events import Events
 from neuroscale.local.node.launch import LocalVllm
 from neuroscale.local.node.probes import Prober
 from neuroscale.local.node.registration import Capacity, Machine, Registration
 from neuroscale.local.process import PODS, Process, answers
 from neuroscale.local.state import PASSABLE, LocalError, State
-from neuroscale.local.upstream import link_or_copy, rights
-from neuroscale.local.users import User, tried
-
-_PYTHON, _ENVIRONMENT, _MODELS = "python", "environment", "models"
-_SETTINGS = "pyvenv.cfg"
-# Whether a Python runs, and whether every file of the models can be read.
-_RUNS = '"$1" -I -c "import json"'
-_READS = 'for file in "$1"/*/*; do test -r "$file" || exit 1; done'
-
-
-def find() -> ModelServer | str:
-    """vLLM as set-up installed it, or a sentence that says why it is missing."""
-    try:
-        found = ModelServer.find()
-    except PinError as error:
-        return f"{error} Install the package with `make setup` in a complete clone."
-    return found.problem() or found
-
-
-def version() -> str:
-    """The pinned version of vLLM, installed or not; `unknown` without a pin."""
-    try:
-        return ModelServer.find().version
-    except PinError:
-        return "unknown"
-
-
-def bring(found: ModelServer, folder: Path, user: User | None) -> LocalVllm:
-    """vLLM for that user: in its place, or a copy in `folder`, made once for each version.
-
-    Raises LocalError if the user still cannot run it.
-    """
-    if _runs(user, found.python) and tried(user, ["/bin/sh", "-c", _READS, "sh", str(found.models)]):
-        return LocalVllm(found.python, found.version, found.models, cache=found.cache)
-    target = folder / f"{found.environment.name}-{found.models.name}"
-    server = LocalVllm(
-        python=target / _ENVIRONMENT / "bin" / "python",
-        version=found.version,
-        models=target / _MODELS,
-        libraries=target / _PYTHON / "lib",
-        cache=target / _ENVIRONMENT / found.cache.relative_to(found.environment),
-    )
-    try:
-        if not target.is_dir():
-            half = Path(tempfile.mkdtemp(dir=folder, prefix=".new-"))
-            _copy(found, half, target, user)
-            half.chmod(0o755)
-            half.replace(target)
-        for other in folder.iterdir():
-            if other != target:
-                shutil.rmtree(other, ignore_errors=True)
-    except OSError as error:
-        raise LocalError(f"vLLM cannot be copied to {folder}: {error}.") from error
-    if not _runs(user, server.python, server.libraries):
-        who = f"the user {user.uid}" if user else "this user"
-        raise LocalError(f"{who} cannot run {server.python}, a copy of {found.python}.")
-    return server
-
-
-def _runs(user: User | None, python: Path, libraries: Path | None = None) -> bool:
-    environment = {"LD_LIBRARY_PATH": str(libraries)} if libraries else {}
-    return tried(user, ["/bin/sh", "-c", _RUNS, "sh", str(python)], environment)
-
-
-def _copy(found: ModelServer, half: Path, target: Path, user: User | None) -> None:
-    """Copy the environment, its models, and its base Python if the user cannot run that either."""
-    _tree(found.environment, half / _ENVIRONMENT)
-    _tree(found.models, half / _MODELS)
-    program = found.python.resolve()
-    if not _runs(user, program):
-        home = program.parent.parent
-        _tree(home / "bin", half / _PYTHON / "bin", only=(program.name,))
-        _tree(home / "lib", half / _PYTHON / "lib", leave=("site-packages", "test", "tests", "idlelib", "tkinter"))
-        program = target / _PYTHON / "bin" / program.name
-    settings = half / _ENVIRONMENT / _SETTINGS
-    lines = settings.read_text(encoding="utf-8").splitlines()
-    # Not through the link: it leads to the cache's own file.
-    settings.unlink()
-    kept = [line for line in lines if line.partition("=")[0].strip() != "home"]
-    settings.write_text("\n".join([f"home = {program.parent}", *kept, ""]), encoding="utf-8")
-    settings.chmod(0o644)
-    for link in (half / _ENVIRONMENT / "bin").glob("python*"):
-        link.unlink()
-        link.symlink_to(program)
-
-
-def _tree(source: Path, target: Path, *, leave: Collection[str] = (), only: Collection[str] = ()) -> None:
-    """A copy of a folder with its links, readable for everybody and writable for its owner."""
-
-    def left_out(_: str, names: list[str]) -> list[str]:
-        return [name for name in names if name in leave or (only and name not in only)]
-
-    target.parent.mkdir(mode=0o755, exist_ok=True)
-    target.parent.chmod(0o755)
-    shutil.copytree(source, target, symlinks=True, ignore=left_out, copy_function=link_or_copy)
-    for folder, _, _ in os.walk(target):
-        Path(folder).chmod(0o755)
-
+from neuroscale.local.users import User
 
 NAME: Final = "node"
 PORTS = (NAME,)
@@ -163,7 +61,7 @@ class Node:
         """The process for the supervisor. Like a kubelet, it runs as the user who started the platform, and pods as
         another user."""
         port = self.state.instance.ports[NAME]
-        found = find()
+        vllm = installed_vllm()
         return Process(
             name=NAME,
             argv=(sys.executable, "-P", "-m", "neuroscale.local.node", str(self.state.folder)),
@@ -178,14 +76,14 @@ class Node:
             port=port,
             needs=(API_SERVER, KWOK),
             # A new vLLM means a new agent; the processes of pods go on.
-            settings=found if isinstance(found, str) else f"{found.environment.name} {found.models.name}",
+            settings=vllm if isinstance(vllm, str) else f"{vllm.environment.name} {vllm.models.name}",
             prepare=self._apply,
         )
 
     def notes(self) -> tuple[str, ...]:
         """The faults of this machine that affect models, in sentences."""
-        found = find()
-        notes = [f"No model can be served here, and pods of services wait. {found}"] if isinstance(found, str) else []
+        vllm = installed_vllm()
+        notes = [f"No model can be served here, and pods of services wait. {vllm}"] if isinstance(vllm, str) else []
         if self.state.model_user is None:
             notes.append("Model servers run as the user who started them, so they can read its files.")
         if problem := read_only_root.problem():
@@ -245,13 +143,13 @@ class _Finder:
             return self._found
 
     def _look(self) -> LocalVllm:
-        found = find()
-        if isinstance(found, str):
-            return LocalVllm(Path(), version(), Path(), found)
+        vllm = installed_vllm()
+        if isinstance(vllm, str):
+            return LocalVllm(Path(), pinned_version(), Path(), vllm)
         try:
-            return bring(found, self.folder, self.user)
+            return usable_by_user(vllm, self.folder, self.user)
         except LocalError as error:
-            return LocalVllm(Path(), found.version, Path(), str(error))
+            return LocalVllm(Path(), vllm.version, Path(), str(error))
 
 
 def access(user: str, role: str) -> list[Object]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from neuroscale.core.releases import release
 from neuroscale.models.facts import DTYPE_BYTES, CacheLayers, ModelFacts
 from neuroscale.planning.fit.argument_defaults import Resolved
 from neuroscale.planning.fit.device import Device, served_dtype
-from neuroscale.planning.fit.versions import number
 from neuroscale.planning.fit.weights import loads_vision
 from neuroscale.vllm.backend_rules import (
     NEWEST_READ,
@@ -27,7 +27,6 @@ from neuroscale.vllm.backend_rules import (
     attention_names,
     attention_rules,
     experts_verdict,
-    release,
 )
 from neuroscale.vllm.engine_arguments import EngineArguments, Unplanned
 
@@ -57,7 +56,7 @@ def judge(facts: ModelFacts, device: Device, arguments: EngineArguments, resolve
 def _attention(
     facts: ModelFacts, device: Device, arguments: EngineArguments, resolved: Resolved, version: str
 ) -> Iterator[str | Unplanned]:
-    of = number(version)
+    of = release(version)
     dest, name = "attention_backend", arguments.attention_backend
     if arguments.attention_variable and of < VARIABLE_UNREAD_SINCE:
         dest, name = VARIABLE, arguments.attention_variable
@@ -198,7 +197,7 @@ def _experts(facts: ModelFacts, device: Device, arguments: EngineArguments, vers
         return  # without experts it changes nothing
     method = facts.quantization.method if facts.quantization else arguments.quantization or ""
     verdict = experts_verdict(name, method)
-    if number(version) > NEWEST_READ or device.family != "cuda" or verdict is None:
+    if release(version) > NEWEST_READ or device.family != "cuda" or verdict is None:
         what = f"whether {name} computes the experts of {facts.name} on {device.title}"
         yield Unplanned("moe_backend", what, verb="judge")
     elif not verdict:

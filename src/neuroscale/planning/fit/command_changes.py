@@ -32,7 +32,7 @@ def _unpriced(_name: str, _count: int) -> Decimal | None:
 
 
 @dataclass(frozen=True)
-class Around:
+class OtherCandidates:
     """The other candidates: other copies of the same model, other accelerators, and the prices of all of them."""
 
     variants: Sequence[ModelFacts] = ()
@@ -68,21 +68,21 @@ _Kind = Callable[[_Refused], Iterable[_Attempt]]  # attempts of one kind of chan
 
 
 def choices(
-    refused: Fit, facts: ModelFacts, device: Device, arguments: EngineArguments, around: Around
+    refused: Fit, facts: ModelFacts, device: Device, arguments: EngineArguments, others: OtherCandidates
 ) -> tuple[Choice, ...]:
     """The nearest change of each kind that starts, or the best pair of changes where no single one keeps the
     accelerators. Changes that keep the accelerators and their number come first, since they cost nothing more; then
     those that keep a kind of accelerator without a price, then the cheapest; changes without a price come last."""
     start = _Refused(refused, facts, device, arguments)
-    single = _found(_kinds(start, around), refused.version)
+    single = _found(_kinds(start, others), refused.version)
     in_8_bits = _found([_shorter_in_8_bits(start)], refused.version)
     works = [*single, *in_8_bits]
     if not any((result.accelerator, result.count) == (device.name, refused.count) for _, result in single):
-        pairs = _pairs(start, around, in_8_bits)
+        pairs = _pairs(start, others, in_8_bits)
         if not pairs and not any(result.accelerator == device.name for _, result in works):
-            pairs = _pairs_with_cards(start, around)
+            pairs = _pairs_with_cards(start, others)
         works += pairs
-    ordered = [_choice(attempt, arguments, result, around.price) for attempt, result in works]
+    ordered = [_choice(attempt, arguments, result, others.price) for attempt, result in works]
 
     def rank(choice: Choice) -> tuple[int, Decimal]:
         if choice.accelerator == device.name:
@@ -121,24 +121,24 @@ def _choice(attempt: _Attempt, before: EngineArguments, result: Fit, price: Pric
     )
 
 
-def _kinds(start: _Refused, around: Around) -> Iterator[Iterator[_Attempt]]:
+def _kinds(start: _Refused, others: OtherCandidates) -> Iterator[Iterator[_Attempt]]:
     """Attempts by kind of change; each kind from the nearest attempt to the furthest."""
     for kind in (_own_backends, _shorter, _in_8_bits, _more_of_the_card, _less_of_the_card, _fewer_requests):
         yield kind(start)
-    for attempt in _other_copies(around, start):
+    for attempt in _other_copies(others, start):
         yield iter([attempt])
     yield _more_cards(start)
-    for other in around.devices:
+    for other in others.devices:
         if other.name != start.device.name:
             yield _cards(replace(start, device=other), more_than=0)
 
 
-def _pairs(start: _Refused, around: Around, in_8_bits: Sequence[_Works]) -> list[_Works]:
+def _pairs(start: _Refused, others: OtherCandidates, in_8_bits: Sequence[_Works]) -> list[_Works]:
     """The pair of changes on the same accelerators that gives up least; `in_8_bits`: the pair that is named already.
     Pairs that keep the context come first, in this order: another share of the memory and fewer requests at once give
     up only margin and throughput, a cache of 8 bits and another copy of the model give up precision. Of the pairs that
     shorten the context, the one that keeps most of it holds."""
-    copies = partial(_other_copies, around)
+    copies = partial(_other_copies, others)
     for first, second in (
         (_share_of_the_card, _fewer_requests),
         (_share_of_the_card, _in_8_bits),
@@ -158,9 +158,9 @@ def _pairs(start: _Refused, around: Around, in_8_bits: Sequence[_Works]) -> list
     return [] if best is None or best in in_8_bits else [best]
 
 
-def _pairs_with_cards(start: _Refused, around: Around) -> list[_Works]:
+def _pairs_with_cards(start: _Refused, others: OtherCandidates) -> list[_Works]:
     """More accelerators of the same kind with one more change; the pair that gives up least."""
-    for second in (_in_8_bits, partial(_other_copies, around), _shorter):
+    for second in (_in_8_bits, partial(_other_copies, others), _shorter):
         for works in _that_start(_both(_more_cards, second, start), start.result.version):
             return [works]
     return []
@@ -193,8 +193,8 @@ def _shorter_in_8_bits(start: _Refused) -> Iterator[_Attempt]:
         yield from _shorter(replace(start, result=result, arguments=attempt.arguments))
 
 
-def _other_copies(around: Around, start: _Refused) -> Iterator[_Attempt]:
-    for variant in around.variants:
+def _other_copies(others: OtherCandidates, start: _Refused) -> Iterator[_Attempt]:
+    for variant in others.variants:
         if variant.name != start.result.model:
             copy = replace(start, facts=replace(variant, draft=start.facts.draft))
             yield copy.change(f"Choose the model '{variant.name}'.")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from neuroscale.core.releases import release
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.argument_defaults import prefix_caching
 from neuroscale.planning.fit.device import Device
@@ -14,7 +15,7 @@ from neuroscale.planning.fit.overhead import ANY_RESOLUTION, runner
 from neuroscale.planning.fit.rank import Rank
 from neuroscale.planning.fit.result import Confidence
 from neuroscale.planning.fit.sparse import are_kernels_unknown, has_indexer
-from neuroscale.planning.fit.versions import MEASURED, MEASURED_SECOND, PINNED, STATES, number
+from neuroscale.planning.fit.versions import MEASURED, MEASURED_SECOND, PINNED, STATES
 from neuroscale.planning.fit.weights import loads_vision
 from neuroscale.vllm.images import OLDEST
 
@@ -39,7 +40,7 @@ class Doubt:
 def unjudged(rank: Rank) -> str:
     """Why a start is not judged, as a clause; "" for one that is."""
     facts, version = rank.facts, rank.version
-    if number(version) < OLDEST:
+    if release(version) < OLDEST:
         return f"vLLM {version} is older than {'.'.join(map(str, OLDEST))}, the first release that is judged"
     scheme = facts.quantization
     # What no measured start of releases below a number had: their own rules for it are not known here.
@@ -52,7 +53,7 @@ def unjudged(rank: Rank) -> str:
         ((0, 16, 0), "whose weights it converts", scheme is None and rank.arguments.quantization is not None),
         ((0, 18, 0), "with states", bool(facts.states)),
     ):
-        if has and number(version) < since:
+        if has and release(version) < since:
             return f"how vLLM {version} serves a model {what} is not known here"
     if rank.weights.total >= rank.usable:
         return ""  # whatever the cache takes
@@ -127,7 +128,7 @@ def untried_share(rank: Rank) -> str:
 
 def is_unmeasured(rank: Rank) -> bool:
     """Whether the project has no measured start of the version, or none under the model runner that it takes."""
-    version = number(rank.version)
+    version = release(rank.version)
     if runner(rank.facts, rank.does, rank.arguments) == "second" and version < MEASURED_SECOND:
         return True
     return version > MEASURED
@@ -150,7 +151,7 @@ def _unknown(rank: Rank) -> Iterator[str]:
     yield from (part.clause for part in rank.arguments.unplanned)
     if (not_judged := unjudged(rank)) and not any(part.of_cache for part in rank.arguments.unplanned):
         yield not_judged
-    elif number(version) > number(PINNED):
+    elif release(version) > release(PINNED):
         yield f"vLLM {version} is newer than {PINNED}, the newest release whose source was read"
     elif unread_states(facts, device, version):
         yield f"how vLLM {version} keeps states and indexers on {device.title} was not read"
@@ -164,7 +165,7 @@ def unread_states(facts: ModelFacts, device: Device, version: str) -> bool:
         return True
     # Blocks beside latent attention, and what Mamba keeps of a prompt, changed after 0.23.
     changed = has_indexer(facts) or any(state.kind == "mamba2" for state in facts.states)
-    return number(version) < (number(PINNED) if changed else STATES)
+    return release(version) < (release(PINNED) if changed else STATES)
 
 
 def _computed(rank: Rank) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from neuroscale.core.quantities import duration
+from neuroscale.core.releases import release
 from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.confidence import unread_states
@@ -10,7 +11,7 @@ from neuroscale.planning.fit.device import Device
 from neuroscale.planning.fit.rank import Rank
 from neuroscale.planning.fit.result import Fit
 from neuroscale.planning.fit.sparse import are_kernels_unknown
-from neuroscale.planning.fit.versions import MEASURED, PINNED, number
+from neuroscale.planning.fit.versions import MEASURED, PINNED
 
 _BASIS = {
     "headers": "what its files or a start of it say",
@@ -202,13 +203,13 @@ def _unknown(result: Fit, facts: ModelFacts, device: Device) -> list[str]:
             f"Not measured: activations, libraries and graphs on {device.title}. They are taken to be those of CUDA, "
             "and measured starts on ROCm left less; trust the number of tokens only once a start has printed it."
         )
-    if number(result.version) > number(PINNED):
+    if release(result.version) > release(PINNED):
         sentences.append(
             f"vLLM {result.version} is newer than {PINNED}, the newest release whose source was read: the figures are "
             f"those of {PINNED}."
         )
     if result.confidence == "medium" and device.family == "cuda" and not (device.shared or device.slice_of):
-        runner = "" if number(result.version) > MEASURED else " under its second model runner"
+        runner = "" if release(result.version) > MEASURED else " under its second model runner"
         sentences.append(
             f"No start of vLLM {result.version}{runner} was measured: its overhead is read from its source."
         )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
+
+from neuroscale.core.releases import release
 
 PINNED = "0.32.0"
 """The version that this repository renders for."""
@@ -128,20 +129,12 @@ _CHANGES: tuple[tuple[str, dict[str, object]], ...] = (
 v1/kv_cache_interface.py, v1/worker/gpu_worker.py and v1/sample/ops of the releases 0.12.0 to 0.32.0."""
 
 
-def number(version: str) -> tuple[int, int, int]:
-    """The release of a version's text: '0.19.2rc1.dev134+g0' is (0, 19, 2). Raises ValueError for other texts."""
-    release = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", version)
-    if release is None:
-        raise ValueError(version)
-    return int(release[1]), int(release[2]), int(release[3] or 0)
-
-
 @lru_cache(maxsize=128)
 def behaviour(version: str) -> Behaviour:
     """The behaviour of a version; versions newer than the table count as the newest in it. Raises ValueError for a text
     that is not a version."""
     does = Behaviour()
     for since, change in _CHANGES:
-        if number(since) <= number(version):
+        if release(since) <= release(version):
             does = replace(does, **change)  # type: ignore[arg-type]
     return does

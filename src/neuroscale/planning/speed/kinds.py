@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from neuroscale.core.releases import release
 from neuroscale.models.facts import ModelFacts
 from neuroscale.planning.fit.device import Device
-from neuroscale.planning.fit.versions import number
 
 AcceleratorClass = Literal[
     "hopper",
@@ -133,7 +133,7 @@ _EARLIER = (0, 18, 0)
 
 def is_earlier(version: str) -> bool:
     """Whether a release is one of the slower ones. Raises ValueError for a text that is no version."""
-    return number(version) < _EARLIER
+    return release(version) < _EARLIER
 
 
 _OVERLAPPED = (0, 14, 0)
@@ -142,7 +142,7 @@ _OVERLAPPED = (0, 14, 0)
 
 def overlaps(version: str) -> bool:
     """Whether the scheduler's work overlaps with the accelerator's. Raises ValueError for a text that is no version."""
-    return number(version) >= _OVERLAPPED
+    return release(version) >= _OVERLAPPED
 
 
 _IN_GRAPHS = (0, 8, 0)
@@ -151,4 +151,4 @@ _IN_GRAPHS = (0, 8, 0)
 
 def captures_prompts(version: str) -> bool:
     """Whether small steps with prompts run as CUDA graphs. Raises ValueError for a text that is no version."""
-    return number(version) >= _IN_GRAPHS
+    return release(version) >= _IN_GRAPHS

@@ -1,21 +1,11 @@
-"""Renders the charts of `platform/clusters/charts.yaml` as Argo CD applications, one folder a kind of cluster.
-
-Reads the pods of the platform's own programs from `platform/clusters/workloads.yaml`.
-
-Upstream's charts make these pods. `scripts/platform_workloads.py` renders the charts with the values of this repository
-and records what their pods request, since a gate has neither helm nor the charts.
-"""
+"""Renders the charts of `platform/clusters/charts.yaml` as Argo CD applications, one folder a kind of cluster."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Collection
-from dataclasses import dataclass
 from textwrap import indent
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from neuroscale.catalog.settings import Settings
 from neuroscale.core.errors import InputError
@@ -87,7 +77,8 @@ def render(snapshot: Snapshot, charts: tuple[Chart, ...], settings: Settings) ->
         own = [chart for chart in charts if cluster in chart.clusters]
         for chart in own:
             values = chart_values(chart, snapshot, settings)
-            first = min((one for one in own if one.namespace == chart.namespace), key=lambda one: (one.wave, one.name))
+            beside = [other for other in own if other.namespace == chart.namespace]
+            first = min(beside, key=lambda other: (other.wave, other.name))
             files[f"{FOLDER}/{cluster}/{chart.name}.yaml"] = filled(
                 "chart.yaml",
                 beside=Verbatim("".join(f", {path}" for path in chart.values_files)),
@@ -114,96 +105,3 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
         old = merged.get(key)
         merged[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged
-
-
-WORKLOADS_FILE = f"{FOLDER}/workloads.yaml"
-SCRIPT = "scripts/platform_workloads.py"
-
-
-class RecordedPods(Frozen):
-    """The objects of a program that make pods, with the fields that decide their number and requests.
-
-    `chart` is a name in charts.yaml, or the name of a program that no chart there brings: such a one names its
-    `clusters`. `version` and `values` (see `values_digest`) say what was rendered.
-    """
-
-    chart: Label
-    version: Annotated[str, Field(pattern=r"^v?[0-9]+\.[0-9]+\.[0-9]+$")]
-    values: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
-    clusters: tuple[Cluster, ...] = ()
-    source: Source
-    objects: tuple[dict[str, Any], ...]
-
-    @field_validator("objects")
-    @classmethod
-    def _named(cls, value: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-        for one in value:
-            metadata = one.get("metadata")
-            if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-                raise ValueError("each object needs metadata with a name")
-        return value
-
-
-class RecordFile(Frozen):
-    """The whole file."""
-
-    schema_version: Literal[1]
-    charts: tuple[RecordedPods, ...]
-
-
-@dataclass(frozen=True)
-class UnknownProgram:
-    """A program whose pods are not known, with the reason. `content` is the same for the same version and values."""
-
-    name: str
-    reason: str
-    content: str
-
-
-@dataclass(frozen=True)
-class PlatformPods:
-    """The objects that make the pods of the platform's programs in a cluster, and programs whose pods are not known."""
-
-    objects: tuple[dict[str, Any], ...]
-    unknown: tuple[UnknownProgram, ...]
-
-
-def load_record(snapshot: Snapshot) -> RecordFile:
-    """The record of a repository. Raises InputError."""
-    return parse(RecordFile, read_text(snapshot, WORKLOADS_FILE), WORKLOADS_FILE)
-
-
-def platform_pods(snapshot: Snapshot, settings: Settings, cluster: str) -> PlatformPods:
-    """The pods of the platform's own programs in a kind of cluster. Raises InputError.
-
-    A chart whose version or values differ from the recorded ones is unknown: its record may be wrong by now.
-    """
-    record = {one.chart: one for one in load_record(snapshot).charts}
-    charts = load_charts(snapshot)
-    objects: list[dict[str, Any]] = []
-    unknown: list[UnknownProgram] = []
-    for chart in (one for one in charts if cluster in one.clusters):
-        found, digest = record.get(chart.name), values_digest(chart, snapshot, settings)
-        if found is not None and (found.version, found.values) == (chart.version, digest):
-            objects += found.objects
-            continue
-        reason = (
-            f"{WORKLOADS_FILE} does not say what its pods request"
-            if found is None
-            else f"its version or values changed after {WORKLOADS_FILE} was written; run {SCRIPT}"
-        )
-        unknown.append(UnknownProgram(chart.name, reason, f"{chart.version} {digest}"))
-    for other in _beside(record.values(), charts, cluster):
-        objects += other.objects
-    return PlatformPods(tuple(objects), tuple(unknown))
-
-
-def values_digest(chart: Chart, snapshot: Snapshot, settings: Settings) -> str:
-    """A digest of a chart's values without the domain, which decides about no pod. Raises InputError."""
-    values = chart_values(chart.model_copy(update={"domain_at": None}), snapshot, settings)
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _beside(record: Collection[RecordedPods], charts: Collection[Chart], cluster: str) -> list[RecordedPods]:
-    names = {chart.name for chart in charts}
-    return [one for one in record if one.chart not in names and cluster in one.clusters]

@@ -17,7 +17,7 @@ from neuroscale.planning.plan import Plan, dump_plan
 from neuroscale.planning.startup import BUSY_SECONDS, DRAIN_SECONDS, failures_for
 from neuroscale.rendering import object_names
 from neuroscale.rendering.object_names import application_name
-from neuroscale.rendering.scaffolder.template_engine import (
+from neuroscale.rendering.scaffolder.encoding import (
     EXTENDED_RESOURCE,
     LABEL,
     LABEL_NAME,

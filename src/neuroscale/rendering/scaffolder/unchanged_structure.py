@@ -14,8 +14,9 @@ from typing import Any
 
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.yaml_io import Path, dotted, read_documents
+from neuroscale.rendering.scaffolder.encoding import decoded
 from neuroscale.rendering.scaffolder.skeleton_values import KINDS
-from neuroscale.rendering.scaffolder.template_engine import Whitespace, decoded, fill
+from neuroscale.rendering.scaffolder.template_engine import Whitespace, fill
 
 Signature = tuple[tuple[str, bool | int | None], ...]
 """The facts of the values that decide a file's structure: each flag, and the length of each list."""
