@@ -28,7 +28,7 @@ from neuroscale.portal.exposure import exposure_at
 from neuroscale.portal.form_fields import sheet
 from neuroscale.portal.people import SESSION, People
 from neuroscale.portal.plan_panel import live_panel
-from neuroscale.portal.services import Figure, Measured, Said, chart
+from neuroscale.portal.services import Figure, Measured, RemovalSentences, chart
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.report.markdown import MARKER
 from plan_factory import ANSWERS
@@ -146,7 +146,7 @@ class SilentCluster(NoCluster):
     def metrics(self, *_: object) -> Measured:
         return super().metrics(INPUTS, str(len(self.statuses())), "")
 
-    def retiring(self, reason: str) -> Said:
+    def retiring(self, reason: str) -> RemovalSentences:
         return lambda *_: [str(len(self.statuses()))]
 
 

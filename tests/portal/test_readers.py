@@ -19,7 +19,7 @@ from neuroscale.cluster.service_status import ServiceStatus
 from neuroscale.forge.interface import Comment
 from neuroscale.portal import kept_answers
 from neuroscale.portal.app import create_app
-from neuroscale.portal.services import Measured, Said
+from neuroscale.portal.services import Measured, RemovalSentences
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.report.markdown import MARKER
 from plan_factory import ANSWERS
@@ -64,7 +64,7 @@ class Cluster(NoCluster):
     def metrics(self, inputs: PlanningInputs, environment: str, service: str) -> Measured:
         return Measured("secret-figure")
 
-    def retiring(self, reason: str) -> Said:
+    def retiring(self, reason: str) -> RemovalSentences:
         return lambda *_: ["secret-state"]
 
 

@@ -40,7 +40,7 @@ from neuroscale.portal.app import create_app, settings_of
 from neuroscale.portal.exposure import Exposure, exposure_at
 from neuroscale.portal.pending_changes import PendingChanges
 from neuroscale.portal.people import Person
-from neuroscale.portal.services import Evidence, Measured, Said, Surroundings
+from neuroscale.portal.services import Evidence, Measured, RemovalSentences, Surroundings
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.repo.layout import ServicePath
 from neuroscale.request.service_request import Request
@@ -211,7 +211,7 @@ class NoCluster:
     def metrics(self, inputs: PlanningInputs, environment: str, service: str) -> Measured:
         raise InputError.at("Prometheus", "", "cannot be asked", "Name one.")
 
-    def retiring(self, reason: str) -> Said:
+    def retiring(self, reason: str) -> RemovalSentences:
         return lambda *_: [f"Why: {reason}"] if reason else []
 
     def evidence(self, forge: Forge, reason: str, to: str) -> Evidence:

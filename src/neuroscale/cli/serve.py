@@ -53,7 +53,7 @@ def serve_plans(
     from neuroscale.actions.open_repository import forge_address, open_repository
     from neuroscale.forge.token import find_token, read_token
     from neuroscale.portal.app import create_app, serve
-    from neuroscale.portal.cluster_questions import Around
+    from neuroscale.portal.cluster_questions import ClusterQuestions
     from neuroscale.portal.exposure import exposure_at
     from neuroscale.portal.pending_changes import PendingChanges
     from neuroscale.rendering.scaffolder.template import PLAN_ROUTE
@@ -78,7 +78,7 @@ def serve_plans(
     with listener:
         port = listener.getsockname()[1]
         exposure = exposure_at(host, port, public_url, tuple(proxies or ()), user_header)
-        around = Around(Where(context, kubeconfig, state), opened.root, local=local)
+        around = ClusterQuestions(Where(context, kubeconfig, state), opened.root, local=local)
         pending_changes = PendingChanges(opened.root, address, opened, missing)
         app = create_app(pending_changes, around, exposure, own, portal)
         at = f"http://{f'[{host}]' if family is socket.AF_INET6 else host}:{port}"

@@ -13,7 +13,7 @@ from neuroscale.actions.promotion import Proofs, evidence_of
 from neuroscale.actions.retirement import said_of
 from neuroscale.cluster.service_status import ServiceStatus
 from neuroscale.core.quantities import duration
-from neuroscale.portal.services import Evidence, Figure, Measured, Said, chart
+from neuroscale.portal.services import Evidence, Figure, Measured, RemovalSentences, chart
 
 if TYPE_CHECKING:
     from neuroscale.forge.rest import Forge
@@ -24,7 +24,7 @@ _COLUMNS = 30
 
 
 @dataclasses.dataclass(frozen=True)
-class Around:
+class ClusterQuestions:
     """The cluster that the options name, else the one that `status` would ask. Every method raises NeuroscaleError."""
 
     where: Where
@@ -62,7 +62,7 @@ class Around:
         rows = tuple(figure(row) for row in seen.rows if row.now is not None or row.highest is not None)
         return Measured(state_of(seen), span, rows)
 
-    def retiring(self, reason: str) -> Said:
+    def retiring(self, reason: str) -> RemovalSentences:
         """Makes the sentences that the pull request of a removal begins with."""
         return said_of(self.where, "", self.root, reason, SILENT, local=self.local)
 

@@ -27,7 +27,7 @@ from neuroscale.repo.services import services_of
 CHART_BOX = 300, 40
 _CHANGES = 10  # of a service's history
 
-Said = Callable[[Main, ServicePath, Version], Sequence[str]]
+RemovalSentences = Callable[[Main, ServicePath, Version], Sequence[str]]
 Evidence = Callable[[Main, ServicePath], Sequence[str]]
 
 
@@ -89,7 +89,7 @@ class Surroundings(Protocol):
     def metrics(self, inputs: PlanningInputs, environment: str, service: str) -> Measured:
         """A service's metrics of the last minutes."""
 
-    def retiring(self, reason: str) -> Said:
+    def retiring(self, reason: str) -> RemovalSentences:
         """Makes the sentences that the pull request of a removal begins with."""
 
     def evidence(self, forge: Forge, reason: str, to: str) -> Evidence:
