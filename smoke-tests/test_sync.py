@@ -9,7 +9,8 @@ from neuroscale.cluster.object_fields import differences
 from neuroscale.cluster.pod_state import SERVER
 from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Cluster, Object
-from neuroscale.rendering.platform.argocd import NAMESPACE, application_name
+from neuroscale.rendering.object_names import application_name
+from neuroscale.rendering.platform.argocd import NAMESPACE
 from neuroscale.smoke.expected_services import Service, Target, standing
 from neuroscale.smoke.pytest_plugin import Notes, distrust
 from neuroscale.smoke.results import CannotTellError, FindingError, require

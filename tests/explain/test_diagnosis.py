@@ -8,7 +8,7 @@ import time
 import pytest
 
 from neuroscale.explain import diagnose, facts_of_log, load_causes, read_lines, read_log
-from neuroscale.vllm.server_arguments import words_of
+from neuroscale.vllm.argument_values import words_of
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 96.00 MiB."
 

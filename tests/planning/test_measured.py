@@ -25,8 +25,8 @@ from neuroscale.planning.plan import Plan, dump_plan
 from neuroscale.planning.planner import plan
 from neuroscale.planning.replica_memory import served_facts
 from neuroscale.planning.speed import Load, ReplicaSpeed
+from neuroscale.vllm.argument_values import values_of, words_of
 from neuroscale.vllm.engine_arguments import EngineArguments, Unplanned
-from neuroscale.vllm.server_arguments import values_of, words_of
 from plan_factory import make_request
 from platform_repository import CATALOG, SETTINGS
 

@@ -15,7 +15,7 @@ from neuroscale.catalog import Catalog, ModelEntry
 from neuroscale.catalog.measurements import MeasuredLoad, Measurement, ServedWith
 from neuroscale.catalog.model_lookup import load_model
 from neuroscale.core.errors import InputError
-from neuroscale.core.quantities import duration, pace
+from neuroscale.core.money_and_time import duration, pace
 from neuroscale.core.validation import suggest
 from neuroscale.planning.fit import PINNED, device
 from neuroscale.planning.fit_question import Question, asked

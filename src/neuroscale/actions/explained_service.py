@@ -29,8 +29,8 @@ from neuroscale.cluster.pod_state import look, server_container
 from neuroscale.cluster.server_logs import server_lines
 from neuroscale.cluster.services_in_git import Planned, planned_service
 from neuroscale.core.errors import ASKED, InputError, NeuroscaleError
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import first_of, one_line
-from neuroscale.core.quantities import duration
 from neuroscale.core.validation import items, part
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.explain import LogLine
@@ -46,8 +46,8 @@ from neuroscale.repo.services import find_service, services_of
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.report.change_commands import next_line
 from neuroscale.request.field_changes import FieldChanges
+from neuroscale.vllm.argument_values import values_of, values_of_container, words_of
 from neuroscale.vllm.images import image_version
-from neuroscale.vllm.server_arguments import values_of, values_of_container, words_of
 
 _PLANNED = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 """Arguments that planning derives from the number of accelerators, as it sees fit."""

@@ -21,8 +21,8 @@ from neuroscale.catalog.new_entry import entry_path, measured_text
 from neuroscale.core.errors import InputError
 from neuroscale.core.files import read_bounded, sha256
 from neuroscale.core.json_text import read_object
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import plainly_counted
-from neuroscale.core.quantities import duration
 from neuroscale.core.units import MIB
 from neuroscale.core.validation import suggest
 from neuroscale.core.yaml_io import decode, dotted
@@ -31,7 +31,7 @@ from neuroscale.planning.fit_question import Question, asked
 from neuroscale.planning.measured import FACTOR, faults_of, remarks_on, served_with, unkept
 from neuroscale.repo.layout import CATALOG, MODELS
 from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
-from neuroscale.vllm.server_arguments import words_of
+from neuroscale.vllm.argument_values import words_of
 
 if TYPE_CHECKING:
     from neuroscale.explain.explanation import Explanation

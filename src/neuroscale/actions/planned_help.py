@@ -9,8 +9,8 @@ from decimal import Decimal
 
 from neuroscale.cluster.services_in_git import Planned
 from neuroscale.core.errors import InputError
+from neuroscale.core.money_and_time import usd
 from neuroscale.core.printable import plainly_counted
-from neuroscale.core.quantities import usd
 from neuroscale.explain.explanation import Help, ServingReport
 from neuroscale.explain.server_facts import engine_values
 from neuroscale.explain.slow_service import Bound, Promise, Serving
@@ -20,7 +20,7 @@ from neuroscale.planning.plan import Plan
 from neuroscale.planning.plan_facts import accelerators
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.request.field_changes import OVERRIDES, FieldChanges, changed
-from neuroscale.vllm.server_arguments import values_of, words_of
+from neuroscale.vllm.argument_values import values_of, words_of
 
 _MOST_HELPS = 2  # of one bound
 

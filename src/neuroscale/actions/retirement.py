@@ -13,8 +13,8 @@ from neuroscale.catalog.settings import Settings
 from neuroscale.cluster.command_lines import lines_with
 from neuroscale.cluster.metrics.service_metrics import finished_requests
 from neuroscale.core.errors import ASKED, NeuroscaleError, Problem
+from neuroscale.core.money_and_time import usd
 from neuroscale.core.printable import terminal
-from neuroscale.core.quantities import usd
 from neuroscale.forge.request_flow import Main, Version
 from neuroscale.planning.plan import Plan
 from neuroscale.rendering.object_names import secret_name

@@ -22,8 +22,8 @@ from neuroscale.bench.environment import INSTALL, GuidellmEnvironment
 from neuroscale.bench.reading import CellError
 from neuroscale.core.addresses import is_loopback
 from neuroscale.core.errors import InputError, UntrustedError
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import one_line
-from neuroscale.core.quantities import duration
 from neuroscale.core.secret_text import SecretText, redact
 
 Api = Literal["chat", "completions"]

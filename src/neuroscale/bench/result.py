@@ -12,7 +12,7 @@ from neuroscale.bench.cells import Cell
 from neuroscale.bench.largest_load import LargestLoad
 from neuroscale.bench.reading import Figures, digits, measured_load, rounded
 from neuroscale.bench.run import Outcome
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 from neuroscale.planning.price import per_million_at
 from neuroscale.planning.speed import Estimate, SpeedUnderLoad
 

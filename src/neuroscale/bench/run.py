@@ -24,7 +24,7 @@ from neuroscale.cluster.endpoint.metrics import Histogram, Snapshot
 from neuroscale.core.errors import InputError
 from neuroscale.core.files import sha256, text_if_there, write_public
 from neuroscale.core.json_text import json_text
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 
 State = Literal["measured", "over-saturated", "skipped", "failed", "not run"]
 _CELLS, _OUTCOME, _OF = "cells", "outcome.json", "bench-of.json"

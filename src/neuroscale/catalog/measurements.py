@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from neuroscale.core.frozen import Frozen, Label, Source
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.releases import Release, release
 from neuroscale.core.validation import wrong
 from neuroscale.core.yaml_io import sha256_of

@@ -15,7 +15,7 @@ from neuroscale.catalog.google_prices import read_skus
 from neuroscale.catalog.price_export import TIERS, Export, Unread, WantedPrices
 from neuroscale.catalog.price_list import Price, PriceList
 from neuroscale.core.errors import InputError
-from neuroscale.core.quantities import amount, usd
+from neuroscale.core.money_and_time import amount, usd
 from neuroscale.core.yaml_io import dump
 from neuroscale.repo.layout import CATALOG
 

@@ -24,8 +24,8 @@ from neuroscale.cli.options import (
     split_words,
 )
 from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import one_line, terminal
-from neuroscale.core.quantities import duration
 
 if TYPE_CHECKING:
     from neuroscale.actions.bench_run import BenchRun

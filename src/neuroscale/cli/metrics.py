@@ -24,8 +24,8 @@ from neuroscale.cli.options import (
 from neuroscale.cluster.command_lines import lines_with
 from neuroscale.cluster.metrics.service_metrics import namespaces, read, unseen
 from neuroscale.core.errors import ExitStatus, InputError, Problem
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import terminal
-from neuroscale.core.quantities import duration
 from neuroscale.repo.layout import LOCAL_STATE
 from neuroscale.report.metrics_view import chart_columns, print_metrics, record
 

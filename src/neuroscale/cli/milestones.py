@@ -14,8 +14,8 @@ from rich.table import Column, Table
 from neuroscale.cli.options import JsonOption, RepositoryOption, plain_console, print_json
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.files import write_public
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import counted, terminal, terminal_lines
-from neuroscale.core.quantities import duration
 from neuroscale.milestones.lessons import FOLDER, Lesson, Part, choose, find_lessons, is_current, renew
 from neuroscale.milestones.run_table import PAGE, renewed, word
 from neuroscale.milestones.running import Ending, LessonRun, State, run_lessons

@@ -33,8 +33,8 @@ from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.cluster.endpoint.metrics import Sampler, Snapshot
 from neuroscale.cluster.service_status import ServiceStatus
 from neuroscale.core.errors import ExitStatus, InputError
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import TerminalStream, encodable, terminal
-from neuroscale.core.quantities import duration
 from neuroscale.core.units import MIB
 from neuroscale.repo.layout import ServicePath
 from neuroscale.request.service_request import Request

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from neuroscale.catalog.settings import NODE_WAIT_MINUTES
 from neuroscale.cluster.object_fields import condition, seconds_since, sentence
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Object
 from neuroscale.manifests.objects import SERVICE

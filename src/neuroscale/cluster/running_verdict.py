@@ -34,8 +34,8 @@ from neuroscale.cluster.object_fields import (
 )
 from neuroscale.cluster.pod_state import ACCELERATOR, SERVER, PodState, is_ending, look, server_container, warnings
 from neuroscale.cluster.service_status import Condition, Judged, Observed
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import first_of, plainly_counted
-from neuroscale.core.quantities import duration
 from neuroscale.core.validation import items, part
 from neuroscale.kube.client import Object
 from neuroscale.manifests.kserve_pods import STOP, nothing_scales

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from neuroscale.catalog.budgets import Budget, Budgets, CostException
 from neuroscale.catalog.settings import CostRules, LargeChange, Level
+from neuroscale.core.money_and_time import amount, usd
 from neuroscale.core.printable import counted, first_of
-from neuroscale.core.quantities import amount, usd
 from neuroscale.costs.bill import CostChange, ServiceCost, WorkloadCost
 from neuroscale.costs.difference import NAME
 from neuroscale.manifests.workloads import NO_BOUND

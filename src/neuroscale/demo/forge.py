@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from neuroscale.cluster.endpoint.access import pods_of
 from neuroscale.core.errors import ExitStatus, UntrustedError
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.waiting import attempts
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.demo import live, steps

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from neuroscale.cluster.endpoint.access import pods_of
 from neuroscale.core.errors import ExitStatus, UntrustedError
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.waiting import attempts
 from neuroscale.demo.steps import LIVE, Result
 from neuroscale.forge.after_merge.comments import MARKER

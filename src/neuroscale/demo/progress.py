@@ -18,8 +18,8 @@ from typing import Any
 from neuroscale.cluster.command_lines import own_program
 from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError, UntrustedError
 from neuroscale.core.files import write_private
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import one_line
-from neuroscale.core.quantities import duration
 from neuroscale.demo.steps import PLATFORM, Demo, Log, Result
 from neuroscale.local.start_and_stop import down
 from neuroscale.local.state import State, read_json

@@ -14,7 +14,7 @@ from typing import Any
 
 from neuroscale.cluster.command_lines import own_program
 from neuroscale.core.errors import ExitStatus, UntrustedError
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 from neuroscale.demo.forge import platform_steps
 from neuroscale.demo.progress import Step, run_steps
 from neuroscale.demo.setup import set_up_beside

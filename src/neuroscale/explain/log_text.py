@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import BinaryIO
 
+from neuroscale.explain.masked_secrets import masked
+
 _HEAD, _TAIL = 512 << 10, 1536 << 10  # bytes that are read of a longer log: the start's arguments, and its end
 _LONGEST = 4000  # characters of a line; the arguments of an engine take some 3,000
 _FIRST_LINES, _LAST_LINES = 8_000, 32_000  # that are read of a log of more lines
@@ -47,24 +49,6 @@ _QUOTES = re.compile(
 _ASKED = re.compile(r'(- "[A-Z]{3,8} )(?!/(?:health|ping|metrics|version|v1[a-z_/]{0,60}) )\S{1,4000}(?= HTTP/)')
 _CUT = re.compile(r"(?:Error|Exception): .{40}")
 _GOES_ON = re.compile(r"(?!frame #|terminate called|what\(\): )[a-z\d(]")
-_NAMED = r"(?:api[_-]?k(?:ey\w{0,8}|\w{1,3})?|access[_-]?key|token|passw(?:or)?d|secret)(?![a-z])"
-_VALUE = r"""(?!(?:None|null|True|False|\*\*\*)\b)(?:\[[^\]\n]*\]?|'[^'\n]*'?|"[^"\n]*"?|[^\s&,;'"\[\](){}]{4,})"""
-_SECRETS = (  # what is kept of each stands in its first group
-    re.compile(r"()\bhf_[A-Za-z0-9]{6,}"),
-    re.compile(r"()\b(?:(?:sk|gh[pousr]|glpat|xox[abp]|nvapi)[-_]|github_pat_|AIza|ya29\.)[A-Za-z0-9_-]{10,}"),
-    re.compile(r"()\b(?:AKIA|ASIA)[A-Z0-9]{12,}"),
-    re.compile(r"()\beyJ[\w-]{10,400}\.[\w-]{10,}(?:\.[\w-]*)?"),
-    re.compile(r"(?i)(\bbearer |\bauthorization['\"]?: ?['\"]?basic )[^\s'\",]{4,}"),
-    re.compile(r"(://)[^/\s:@]{1,100}:[^/\s@]{1,200}(?=@)"),
-    re.compile(r"(?i)((?:[?&]|\b)(?:signature|sig)=)[^\s&'\"]{8,}"),
-    # --api-key takes several words, and a list of words has each in quotes.
-    re.compile(
-        rf"(?i)((?<!-)--[\w-]{{0,40}}{_NAMED}(?:=|['\"], ?| ))(?!-)"
-        r"(?:['\"][^'\"\n]*['\"]?|[^\s'\"]+(?: (?!-)[^\s'\"]+)*)"
-    ),
-    re.compile(rf"(?i)((?<![a-z]){_NAMED}['\"]? ?[:=] ?){_VALUE}"),
-    re.compile(rf"(?i)(\bname['\"]?: ?['\"]?[\w-]{{0,60}}{_NAMED}['\"]?,? {{1,4}}['\"]?value['\"]?: ?){_VALUE}"),
-)
 
 
 @dataclass(frozen=True)
@@ -76,13 +60,6 @@ class LogLine:
     process: str
     text: str
     level: str = ""
-
-
-def masked(text: str) -> str:
-    """The text without what looks like a token, a key or a password."""
-    for pattern in _SECRETS:
-        text = pattern.sub(r"\1***", text)
-    return text
 
 
 def read_log(stream: BinaryIO) -> list[LogLine]:

@@ -19,8 +19,8 @@ from neuroscale.planning.fit.device import CONTEXT_GIB
 from neuroscale.planning.fit_question import Question, answer
 from neuroscale.request.field_changes import OVERRIDES
 from neuroscale.request.service_request import OVERRIDE_FIELDS
+from neuroscale.vllm.argument_values import values_of, words_of
 from neuroscale.vllm.arguments import parse_arguments
-from neuroscale.vllm.server_arguments import values_of, words_of
 
 _WORDS_OF_CARDS = frozenset(
     {"nvidia", "geforce", "tesla", "hbm3", "hbm3e", "hbm2e", "pcie", "sxm4", "sxm5", "sxm", "gpu"}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from neuroscale.explain.log_text import LogLine
-from neuroscale.vllm.server_arguments import values_of
+from neuroscale.vllm.argument_values import values_of
 
 _VERSIONS = (
     re.compile(r"vLLM API server version v?(\d+\.\d+\.\d+[\w.+]{0,40})"),

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import counted, plainly_counted
-from neuroscale.core.quantities import duration
 
 WAITS = 0.5
 """The share of the readings in which requests waited. A queue that is empty in most of them comes from requests that

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from neuroscale.core.addresses import is_loopback
 from neuroscale.core.errors import InputError
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import one_line
-from neuroscale.core.quantities import duration
 from neuroscale.core.secret_text import redact
 from neuroscale.core.waiting import repeatedly
 from neuroscale.forge.interface import ForgeError, ForgeUnavailableError, RepositoryRef, Token

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 
+from neuroscale.core.money_and_time import usd
 from neuroscale.core.printable import counted, one_line
 from neuroscale.core.printable import markdown as prose
 from neuroscale.core.printable import markdown_code as code
-from neuroscale.core.quantities import usd
 from neuroscale.forge.interface import PullRequest, RepositoryRef
 from neuroscale.gate.verdict import ServiceReport
 from neuroscale.planning.plan import Plan

@@ -19,8 +19,8 @@ import httpx
 from neuroscale import __version__
 from neuroscale.core.addresses import checked_address, is_loopback
 from neuroscale.core.errors import InputError, causes
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import counted, one_line
-from neuroscale.core.quantities import duration
 from neuroscale.core.secret_text import redact
 from neuroscale.core.units import MIB
 from neuroscale.core.waiting import repeatedly

@@ -9,7 +9,7 @@ from itertools import chain, repeat
 from typing import Any
 from urllib.parse import urljoin
 
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.waiting import attempts
 from neuroscale.forge.http import AnswerError, Client, OutcomeUnknownError, Query, segments
 from neuroscale.forge.interface import (

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from neuroscale.core.errors import ExitStatus, InputError, UntrustedError
 from neuroscale.core.files import scratch_folder
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import Check, Outcome, Verdict, exit_status
 from neuroscale.repo.layout import GATE_CODE

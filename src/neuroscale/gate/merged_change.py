@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from neuroscale.core.errors import InputError, UntrustedError
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 from neuroscale.gate.judged_files import LARGEST_TEXT, GateInput, ServiceFolder, Text, group_services
 from neuroscale.repo.git import Git, GitTimeoutError
 from neuroscale.repo.layout import (

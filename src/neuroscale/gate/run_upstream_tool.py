@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from neuroscale.core.errors import UntrustedError
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 
 _SHOWN = 2000  # characters of a failing tool's output that a message quotes
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import httpx
 
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.waiting import attempts, repeatedly
 from neuroscale.kube.client import Cluster, KubernetesError, Object
 from neuroscale.kube.control_plane import ADMINISTRATOR, ControlPlane, Ports

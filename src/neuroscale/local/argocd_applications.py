@@ -8,8 +8,8 @@ from pathlib import Path
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import load_settings
 from neuroscale.cluster.platform_install import install
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import one_line
-from neuroscale.core.quantities import duration
 from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.core.waiting import attempts
 from neuroscale.kube.client import Cluster, Identity, Object

@@ -17,7 +17,7 @@ import httpx
 
 from neuroscale.cluster.admission_tripwires import try_tripwires
 from neuroscale.core.files import write_public
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.waiting import attempts
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.certificates import LOOPBACK

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.units import MIB
 from neuroscale.core.waiting import attempts
 from neuroscale.local import processes

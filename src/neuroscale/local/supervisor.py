@@ -26,7 +26,7 @@ import psutil
 
 from neuroscale.core.errors import NeuroscaleError
 from neuroscale.core.files import write_private
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.units import MIB
 from neuroscale.core.waiting import attempts
 from neuroscale.kube.client import KubernetesError, RefusedError

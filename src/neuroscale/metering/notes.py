@@ -8,8 +8,8 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Literal
 
+from neuroscale.core.money_and_time import usd
 from neuroscale.core.printable import counted
-from neuroscale.core.quantities import usd
 from neuroscale.manifests.objects import COST_CENTER, RATIO
 from neuroscale.metering.allocation import Meter, Metered, read_ratio
 from neuroscale.metering.plan_history import PlanHistory

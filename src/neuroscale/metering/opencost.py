@@ -19,8 +19,8 @@ from neuroscale.catalog.settings import OpenCost as Configured
 from neuroscale.cluster.endpoint.connection import bounded, client
 from neuroscale.cluster.endpoint.forward import forwarded
 from neuroscale.cluster.metrics.prometheus import address
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import one_line
-from neuroscale.core.quantities import duration
 from neuroscale.core.waiting import repeatedly
 from neuroscale.kube.client import Cluster
 from neuroscale.metering.allocation import STEP, Meter, Metered, together

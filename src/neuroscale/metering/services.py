@@ -14,8 +14,8 @@ from fractions import Fraction
 from typing import Final
 
 from neuroscale.catalog.price_list import OPENCOST_DEFAULTS
+from neuroscale.core.money_and_time import usd
 from neuroscale.core.printable import counted
-from neuroscale.core.quantities import usd
 from neuroscale.costs.node_prices import COUNTED
 from neuroscale.metering.allocation import Meter, Metered
 from neuroscale.metering.plan_history import PlanHistory, Version

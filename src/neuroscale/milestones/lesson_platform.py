@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from neuroscale.core.errors import UntrustedError
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 from neuroscale.local.argocd_applications import ENVIRONMENT
 from neuroscale.local.control_plane import kubeconfig
 from neuroscale.local.process import is_running

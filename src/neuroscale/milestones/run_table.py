@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import counted
-from neuroscale.core.quantities import duration
 from neuroscale.milestones.lessons import PAGES, Evidence, Lesson, Part
 from neuroscale.milestones.running import LessonRun, State
 

@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from neuroscale.core.errors import ExitStatus, NeuroscaleError
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 from neuroscale.milestones.lesson_platform import lesson_platform
 from neuroscale.milestones.lessons import FALSE, HOLDS, PARTS, REFUTED, STATE_VARIABLE, VLLM, Lesson, Part
 from neuroscale.repo.layout import LOCAL_STATE, MILESTONES_STATE

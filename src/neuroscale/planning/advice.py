@@ -11,8 +11,8 @@ from typing import Literal
 from neuroscale.catalog import Catalog, ModelEntry
 from neuroscale.catalog.parser_families import heading_of
 from neuroscale.catalog.settings import Settings
+from neuroscale.core.money_and_time import duration, usd
 from neuroscale.core.printable import plainly_counted
-from neuroscale.core.quantities import duration, usd
 from neuroscale.planning import replica_memory
 from neuroscale.planning.candidates import Candidate
 from neuroscale.planning.case import Case

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from neuroscale.core.money_and_time import duration, usd
 from neuroscale.core.printable import plainly_counted
-from neuroscale.core.quantities import duration, usd
 from neuroscale.planning.candidates import Candidate, batched_tokens
 from neuroscale.planning.case import Case
 from neuroscale.planning.choice import Choice, confidence, risks

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import Decimal
 
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import plainly_counted
-from neuroscale.core.quantities import duration
 from neuroscale.planning.candidates import (
     Candidate,
     UnderLoad,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from neuroscale.core.money_and_time import amount, amounts, duration, pace
 from neuroscale.core.printable import counted, noun_for
-from neuroscale.core.quantities import amount, amounts, duration, pace
 from neuroscale.planning.load_choice import COVERAGE
 from neuroscale.planning.plan import Band, Plan, PlannedLoad
 

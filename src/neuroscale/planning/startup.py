@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from neuroscale.catalog import ModelEntry, RuntimeEntry
 from neuroscale.catalog.settings import Environment
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 from neuroscale.planning.candidates import Candidate
 from neuroscale.planning.case import Case
 from neuroscale.planning.fit.overhead import graph_sizes

@@ -12,7 +12,7 @@ from neuroscale.actions.progress import SILENT
 from neuroscale.actions.promotion import Proofs, evidence_of
 from neuroscale.actions.retirement import said_of
 from neuroscale.cluster.service_status import ServiceStatus
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 from neuroscale.portal.services import Evidence, Figure, Measured, RemovalSentences, chart
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from neuroscale.forge.request_flow import Change, Desk, Refused
 from neuroscale.forge.service_changes import Requested
 from neuroscale.portal.exposure import PAGE, Allowance
 from neuroscale.portal.form_fields import answers_in, posted, sheet
+from neuroscale.portal.form_token import FormTokens
 from neuroscale.portal.pending_changes import BusyError, Job, NoReaderError, PendingChanges, new_key
 from neuroscale.portal.people import SESSION, People, Person
 from neuroscale.portal.plan_panel import Panel, live_panel, panel
@@ -80,10 +81,9 @@ class PageContext:
             return self.pending_changes.inputs(person.token if person else None)
         return self.pending_changes.inputs(None)
 
-    def check_form(self, request: Request, fields: Mapping[str, str]) -> None:
-        """Raises HTTPException for a form that no page of this server sent in this session."""
-        if not self.people.is_own_form(request, fields.get("form_token", "")):
-            raise HTTPException(403, "The form is from an earlier session: load its page again")
+    @property
+    def form_tokens(self) -> FormTokens:
+        return self.renderer.form_tokens
 
     def begin(
         self, person: Person, title: str, back: str, answers: dict[str, Any], change: Callable[[Desk], Change]
@@ -139,7 +139,7 @@ class AskingPages:
     def sign_in(self, request: Request, fields: Fields) -> Response:
         """Begin a session, and go on where the person was: with the answers, if the form sent them along."""
         page_context = self._page_context
-        page_context.check_form(request, fields)
+        page_context.form_tokens.check(request, fields)
         carried = {name.removeprefix("answer."): text for name, text in fields.items() if name.startswith("answer.")}
         try:
             session = page_context.people.sign_in(fields.get("token", ""))
@@ -158,7 +158,7 @@ class AskingPages:
 
     def sign_out(self, request: Request, fields: Fields) -> Response:
         """End the session."""
-        self._page_context.check_form(request, fields)
+        self._page_context.form_tokens.check(request, fields)
         self._page_context.people.sign_out(request)
         response = RedirectResponse("/new", 303)
         response.delete_cookie(SESSION)
@@ -208,7 +208,7 @@ class AskingPages:
 
     def plan(self, request: Request, fields: Fields) -> Response:
         """The plan of a form while somebody types: a part of its page."""
-        self._page_context.check_form(request, fields)
+        self._page_context.form_tokens.check(request, fields)
         inputs = self._page_context.inputs(request)
         answers = answers_in(inputs.template, fields)
         titles = sheet(inputs.template).titles
@@ -219,7 +219,7 @@ class AskingPages:
     def asked(self, request: Request, fields: Fields) -> Response:
         """What the form's buttons do: fill in a choice, show the plan, or open the pull request."""
         page_context = self._page_context
-        page_context.check_form(request, fields)
+        page_context.form_tokens.check(request, fields)
         inputs = page_context.inputs(request)
         answers = answers_in(inputs.template, fields)
         if "fill" in fields:

@@ -5,7 +5,6 @@ A token stays in the server's memory: no page, log or address holds it.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 import threading
@@ -21,8 +20,6 @@ from neuroscale.forge.token import check_secret
 from neuroscale.portal.exposure import Exposure
 
 SESSION = "neuroscale_session"
-VISIT = "neuroscale_visit"
-"""The cookie of everybody who looks at a page; the tokens in forms belong to it."""
 _LASTS = 8 * 3600.0  # seconds
 _MOST = 1000  # sessions; the oldest goes
 _MOST_OF_ONE = 20  # of one account, so that it ends no other's
@@ -63,7 +60,6 @@ class People:
         self._account_of = account_of
         self._own = own
         self._portal = portal
-        self._key = secrets.token_bytes(32)
         self._sessions: dict[str, _Session] = {}
         self._lock = threading.Lock()
 
@@ -136,16 +132,6 @@ class People:
             told, fix = "is only believed from a portal", "Leave it out: the token says who asks."
             raise InputError.at("the request", "asked_by", told, fix)
         return Person(self._account_of(token).login, token)
-
-    def form_token(self, request: Request, visit: str) -> str:
-        """What a form carries to show that it came from a page of this server, for this visit and session."""
-        told = f"{visit}\n{request.cookies.get(SESSION, '')}"
-        return hmac.new(self._key, told.encode(), hashlib.sha256).hexdigest()
-
-    def is_own_form(self, request: Request, text: str) -> bool:
-        """Whether a form carries that."""
-        visit = request.cookies.get(VISIT, "")
-        return bool(visit) and hmac.compare_digest(self.form_token(request, visit).encode(), text.encode())
 
 
 def _name(text: str) -> str:

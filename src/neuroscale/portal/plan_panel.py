@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from neuroscale.core.errors import InputError, Problem
-from neuroscale.core.quantities import usd
+from neuroscale.core.money_and_time import usd
 from neuroscale.planning.plan import Plan
 from neuroscale.planning.plan_facts import VERDICTS, Fact, facts
 from neuroscale.planning.price import HOURS_PER_MONTH

@@ -13,7 +13,8 @@ from markupsafe import Markup, escape
 
 from neuroscale import __version__
 from neuroscale.core.printable import counted, one_line
-from neuroscale.portal.people import VISIT, People
+from neuroscale.portal.form_token import VISIT, FormTokens
+from neuroscale.portal.people import People
 
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
@@ -24,7 +25,7 @@ class Renderer:
     """Renders pages for people, with the token that their forms carry."""
 
     def __init__(self, people: People, *, secure: bool) -> None:
-        self._people = people
+        self.form_tokens = FormTokens()
         self._secure = secure
         self._environment = Environment(
             loader=FileSystemLoader(_HERE / "templates"),
@@ -43,7 +44,7 @@ class Renderer:
         new = not visit
         visit = visit or secrets.token_urlsafe(16)
         template = self._environment.get_template(name)
-        text = template.render(form_token=self._people.form_token(request, visit), here=request.url.path, **context)
+        text = template.render(form_token=self.form_tokens.token(request, visit), here=request.url.path, **context)
         response = HTMLResponse(text, status)
         if new:
             response.set_cookie(VISIT, visit, httponly=True, samesite="strict", secure=self._secure)

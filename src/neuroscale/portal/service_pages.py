@@ -180,7 +180,7 @@ class ServicePages:
 
     def plan(self, request: Request, fields: Fields, environment: str, service: str) -> Response:
         """The plan while somebody changes the answers: a part of the form's page."""
-        self._page_context.check_form(request, fields)
+        self._page_context.form_tokens.check(request, fields)
         main, path = self._path(request, environment, service)
         version = self._named(path).version(main)
         answers = self._answers(main, version, fields)
@@ -195,7 +195,7 @@ class ServicePages:
     def edited(self, request: Request, fields: Fields, environment: str, service: str) -> Response:
         """What the buttons of the form do."""
         page_context = self._page_context
-        page_context.check_form(request, fields)
+        page_context.form_tokens.check(request, fields)
         main, path = self._path(request, environment, service)
         version = self._named(path).version(main)
         answers, reason = self._answers(main, version, fields), _reason(fields)
@@ -232,7 +232,7 @@ class ServicePages:
     def promoted(self, request: Request, fields: Fields, environment: str, service: str) -> Response:
         """Open the pull request that carries it there."""
         page_context = self._page_context
-        page_context.check_form(request, fields)
+        page_context.form_tokens.check(request, fields)
         main, path = self._path(request, environment, service)
         to, reason = fields.get("to", ""), _reason(fields)
         if to not in main.inputs.settings.environments:
@@ -255,7 +255,7 @@ class ServicePages:
 
     def retired(self, request: Request, fields: Fields, environment: str, service: str) -> Response:
         """Open the pull request that removes it."""
-        self._page_context.check_form(request, fields)
+        self._page_context.form_tokens.check(request, fields)
         _, path = self._path(request, environment, service)
         said = self._surroundings.retiring(_reason(fields))
         return self._begin(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from neuroscale.core.errors import InputError
-from neuroscale.core.quantities import amount, duration, usd
+from neuroscale.core.money_and_time import amount, duration, usd
 from neuroscale.core.yaml_io import decode
 from neuroscale.planning.plan import Plan, read_plan
 from neuroscale.planning.planner import missed_promises, request_digest, settings_key

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from neuroscale.core.errors import InputError, NeuroscaleError, Problem
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.units import MIB
 
 # The results of a merge and a comparison must not depend on anybody's configuration.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from neuroscale.core.money_and_time import amount, duration, pace
 from neuroscale.core.printable import one_line, plainly_counted, terminal
-from neuroscale.core.quantities import amount, duration, pace
 from neuroscale.planning.advice import Advice, Advised
 from neuroscale.planning.plan_facts import load_facts
 from neuroscale.report.picture_file import FAINT, INK, METERED, write_figure

@@ -11,8 +11,8 @@ from neuroscale.bench.cells import Estimate, PlannedCell
 from neuroscale.bench.largest_load import LargestLoad
 from neuroscale.bench.result import Predict, Subject, usd_per_million
 from neuroscale.bench.run import Outcome
+from neuroscale.core.money_and_time import amount, duration, pace, usd
 from neuroscale.core.printable import plainly_counted, terminal
-from neuroscale.core.quantities import amount, duration, pace, usd
 from neuroscale.planning.speed import Estimate as Band
 from neuroscale.report.plan_view import field, line
 

@@ -6,14 +6,14 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import terminal
-from neuroscale.core.quantities import duration
 from neuroscale.explain import Evidence
 from neuroscale.explain.explanation import Explanation
 from neuroscale.planning.fit import Fit
 from neuroscale.report.change_commands import next_line
 from neuroscale.report.slow_view import serving_lines, serving_mapping
-from neuroscale.vllm.server_arguments import words_of
+from neuroscale.vllm.argument_values import words_of
 
 _LONGEST = 400  # characters of a line of the log in an answer
 

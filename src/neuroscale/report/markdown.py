@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from neuroscale.core.errors import ExitStatus
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import counted, one_line
 from neuroscale.core.printable import lines as lines_of
 from neuroscale.core.printable import markdown as prose
 from neuroscale.core.printable import markdown_cell as cell
 from neuroscale.core.printable import markdown_code as code
-from neuroscale.core.quantities import duration
 from neuroscale.costs.bill import Range, ServiceCost
 from neuroscale.gate.verdict import Check, Finding, Outcome, ServiceReport, Verdict
 from neuroscale.planning.plan import Plan

@@ -9,8 +9,8 @@ from typing import Any
 
 from neuroscale.cluster.metrics.line_chart import BLOCKS, Gap, chart
 from neuroscale.cluster.metrics.service_metrics import Quantile, Row, ServiceMetrics, Unit, Value
+from neuroscale.core.money_and_time import duration, pace
 from neuroscale.core.printable import counted, terminal
-from neuroscale.core.quantities import duration, pace
 
 # The most columns of a chart that fit beside the other text of a line.
 _COLUMNS = (60, 45, 30, 20)

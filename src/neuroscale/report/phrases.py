@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from decimal import Decimal
 
+from neuroscale.core.money_and_time import amount, amounts, duration, pace, usd
 from neuroscale.core.printable import counted
-from neuroscale.core.quantities import amount, amounts, duration, pace, usd
 from neuroscale.costs.bill import CostChange, Range, ServiceCost, TokenPrice, UnpricedItem
 from neuroscale.gate.verdict import Check, Effect, Effects, Outcome, ServiceReport
 from neuroscale.planning.load_choice import COVERAGE

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from neuroscale.core.money_and_time import usd
 from neuroscale.core.printable import counted, terminal
-from neuroscale.core.quantities import usd
 from neuroscale.planning.fit import Choice, Fit
 from neuroscale.planning.fit.messages import context_range
 from neuroscale.planning.plan import Memory, Plan

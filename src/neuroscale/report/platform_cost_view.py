@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from neuroscale.core.money_and_time import amount, amounts, usd
 from neuroscale.core.printable import counted, terminal
-from neuroscale.core.quantities import amount, amounts, usd
 from neuroscale.costs.difference import Priced
 from neuroscale.report.plan_view import line
 

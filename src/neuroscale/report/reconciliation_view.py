@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from neuroscale.core.money_and_time import amount, usd
 from neuroscale.core.printable import counted, markdown, markdown_cell, terminal
-from neuroscale.core.quantities import amount, usd
 from neuroscale.metering.comparison import CAUSES, Compared, Comparison, Threshold
 from neuroscale.report.picture_file import (
     COLUMN,

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from neuroscale.core.money_and_time import amount, usd
 from neuroscale.core.printable import counted, one_line, terminal
-from neuroscale.core.quantities import amount, usd
 from neuroscale.metering.notes import WEIGHTING, Note
 from neuroscale.metering.showback import RULE, Row, Statement
 from neuroscale.report.picture_file import (

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import terminal
-from neuroscale.core.quantities import duration
 from neuroscale.explain.explanation import Help, ServingReport
 from neuroscale.explain.slow_service import PodLoad, Promise, Serving, seconds_text
 from neuroscale.report.change_commands import update_line

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from neuroscale.core.money_and_time import duration, pace
 from neuroscale.core.printable import one_line, plainly_counted, terminal
-from neuroscale.core.quantities import duration, pace
 from neuroscale.planning.load_choice import COVERAGE
 from neuroscale.planning.speed import Estimate, SpeedUnderLoad
 from neuroscale.report.picture_file import FAINT, INK, METERED, write_figure

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from neuroscale.core.errors import ExitStatus
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import counted, lines, terminal
-from neuroscale.core.quantities import duration
 from neuroscale.costs.bill import CostChange, Range
 from neuroscale.gate.verdict import Alterations, Check, Effects, Finding, Outcome, ServiceReport, Verdict
 from neuroscale.planning.plan_facts import accelerators

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from neuroscale.core.money_and_time import amount, usd
 from neuroscale.core.printable import counted, terminal
-from neuroscale.core.quantities import amount, usd
 from neuroscale.metering.allocation import experts_touched, price_of
 from neuroscale.metering.inference import InferenceCost, InferenceCosts
 from neuroscale.metering.notes import Note, listed

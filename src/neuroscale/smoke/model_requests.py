@@ -21,8 +21,8 @@ import httpx
 from neuroscale.cluster.endpoint.chat import Completion, Options, complete, post_json
 from neuroscale.cluster.endpoint.connection import Endpoint, once, unreachable
 from neuroscale.cluster.endpoint.errors import EndpointError
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import counted, one_line
-from neuroscale.core.quantities import duration
 from neuroscale.core.waiting import repeatedly
 from neuroscale.smoke.results import CannotTellError
 

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from neuroscale.core.errors import ExitStatus
 from neuroscale.core.json_text import json_text
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import markdown, markdown_cell, one_line, terminal
-from neuroscale.core.quantities import duration
 from neuroscale.report.junit import Case, Suite, Tag, junit_file
 
 

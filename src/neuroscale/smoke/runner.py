@@ -21,8 +21,8 @@ import neuroscale
 from neuroscale.cluster.command_lines import CommandLines, lines_with
 from neuroscale.cluster.endpoint.routes import Routes, read_rules
 from neuroscale.core.errors import UntrustedError
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import first_of
-from neuroscale.core.quantities import duration
 from neuroscale.repo.layout import SMOKE_TESTS
 from neuroscale.smoke.results import Report, Result, confirmed, from_record, settled
 

@@ -13,7 +13,7 @@ from neuroscale.cluster.endpoint.access import ReadyPod, open_endpoint, pods_of,
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.cluster.pod_state import PodState, is_ending, look, startup_budget
 from neuroscale.core.errors import InputError
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.secret_text import SecretText
 from neuroscale.core.validation import part
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError

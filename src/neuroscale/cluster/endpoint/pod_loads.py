@@ -17,7 +17,7 @@ from neuroscale.cluster.pod_state import server_container
 from neuroscale.core.validation import part
 from neuroscale.explain.slow_service import PodLoad
 from neuroscale.kube.client import Cluster, Object
-from neuroscale.vllm.server_arguments import values_of_container
+from neuroscale.vllm.argument_values import values_of_container
 
 _MOST_PODS = 16
 """The pods that are read: one port-forward each. Those of a larger service are alike, or the newest show it."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from neuroscale.core.errors import ExitStatus
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 from neuroscale.forge.after_merge import comments
 from neuroscale.forge.after_merge.comments import MARKER, Record, read_record
 from neuroscale.forge.after_merge.evidence import Evidence, ServiceEvidence

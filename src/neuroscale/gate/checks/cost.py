@@ -20,8 +20,8 @@ from decimal import Decimal
 from neuroscale.catalog.budgets import Budget, Budgets, Rule, load_budgets
 from neuroscale.catalog.settings import LONGEST_DAYS, CostRules, LargeChange
 from neuroscale.core.errors import InputError, NeuroscaleError, UntrustedError
+from neuroscale.core.money_and_time import usd
 from neuroscale.core.printable import shortened
-from neuroscale.core.quantities import usd
 from neuroscale.costs.bill import BudgetUse, CostChange, PriceListUsed, Range, ServiceCost, Totals, UnpricedItem
 from neuroscale.costs.cost_rules import CenterTotal, CostFinding, judge_costs, list_exceptions, without_a_bill_before
 from neuroscale.costs.difference import NAME, OWN

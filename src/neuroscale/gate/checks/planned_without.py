@@ -17,8 +17,8 @@ from neuroscale.catalog.directions import Notice
 from neuroscale.catalog.loading import MEASUREMENTS
 from neuroscale.catalog.settings import Settings
 from neuroscale.core.errors import InputError
+from neuroscale.core.money_and_time import usd
 from neuroscale.core.printable import shortened
-from neuroscale.core.quantities import usd
 from neuroscale.gate.check import Run
 from neuroscale.gate.checks.change_notices import FIXES
 from neuroscale.gate.evaluation import file_finding

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.releases import release
 from neuroscale.core.units import GIB
 from neuroscale.models.facts import ModelFacts

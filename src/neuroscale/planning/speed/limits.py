@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neuroscale.catalog.measurements import MeasuredLoad
-from neuroscale.core.quantities import duration
+from neuroscale.core.money_and_time import duration
 from neuroscale.core.units import MIB
 from neuroscale.planning.speed.kinds import weight_type
 from neuroscale.planning.speed.load import ReplicaSpeed

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from neuroscale.core.quantities import amount, amounts, duration, usd
+from neuroscale.core.money_and_time import amount, amounts, duration, usd
 
 
 @pytest.mark.parametrize(

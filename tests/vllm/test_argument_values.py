@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuroscale.explain import facts_of_log, read_lines
-from neuroscale.vllm.server_arguments import values_of, values_of_container, words_of
+from neuroscale.vllm.argument_values import values_of, values_of_container, words_of
 
 
 @pytest.mark.parametrize(
