@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from neuroscale.actions import promotion, smoke_evidence
+from neuroscale.actions import promotion, smoke_comments
 from neuroscale.actions.chosen_cluster import Where
 from neuroscale.actions.smoke_now import Question
 from neuroscale.core.errors import InputError
@@ -69,7 +69,7 @@ def test_an_environment_that_nothing_deploys_is_named_and_refused_where_no_other
     refused: bool,
     said: bool,
 ) -> None:
-    monkeypatch.setattr(promotion, "tested_in", lambda *_: smoke_evidence.Tested(True, "It works."))
+    monkeypatch.setattr(promotion, "tested_in", lambda *_: smoke_comments.Tested(True, "It works."))
     monkeypatch.setattr(promotion, "environments_in", lambda *_, **__: deployed)
     main = Main(None, Base("main", "a" * 40), None)  # type: ignore[arg-type]
     proofs = promotion.Proofs(cast("Forge", None), Where(), tmp_path, local=local)

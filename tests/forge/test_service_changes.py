@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from command_line import Said, commands
-from neuroscale.actions.smoke_evidence import smoke_tested
+from neuroscale.actions.smoke_comments import smoke_tested
 from neuroscale.core.errors import InputError
 from neuroscale.forge.interface import Comment, PullRequest, RepositoryRef
 from neuroscale.forge.request_flow import Change, Desk, Draft, Refused

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from neuroscale.actions.chosen_cluster import Where, asked_cluster, environments_in
 from neuroscale.actions.progress import SILENT, Progress
 from neuroscale.actions.service_change import once_for_each_main
-from neuroscale.actions.smoke_evidence import Tested, smoke_tested
+from neuroscale.actions.smoke_comments import Tested, smoke_tested
 from neuroscale.actions.smoke_now import Question, smoke_report
 from neuroscale.core.errors import ASKED, InputError, field_of
 from neuroscale.forge.request_flow import Main
