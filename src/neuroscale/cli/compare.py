@@ -74,7 +74,7 @@ def _print(load: tuple[int, int, int], columns: Sequence[Column], apart: Sequenc
     rows = [
         ("on", [f"{one.subject.count} x {one.subject.accelerator}" for one in columns]),
         ("vLLM", [one.vllm_version for one in columns]),
-        ("figures are", [one.told for one in columns]),
+        ("figures are", [one.basis_in_words for one in columns]),
     ]
     for name, words, worded in FIGURES:
         values = [one.figures[name] for one in columns]
