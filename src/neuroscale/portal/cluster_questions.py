@@ -36,7 +36,7 @@ class ClusterQuestions:
         question = services_asked(service, environment, inputs)
         where = asked_cluster(self.where, self.root, environment)
         platform = local_state(where)
-        return [with_curl(one, where, platform, None) for one in statuses_in(where, self.root, inputs, question)]
+        return [with_curl(status, where, platform, None) for status in statuses_in(where, self.root, inputs, question)]
 
     def metrics(self, inputs: PlanningInputs, environment: str, service: str) -> Measured:
         """A service's metrics of the last minutes."""
@@ -48,8 +48,8 @@ class ClusterQuestions:
 
         where = asked_cluster(self.where, self.root, environment)
         ambiguous = Problem("the server", "", "", "Start it with --context.")
-        found = self.statuses(inputs, environment, service)
-        namespace = next((one.namespace for one in found if one.namespace), "")
+        statuses = self.statuses(inputs, environment, service)
+        namespace = next((status.namespace for status in statuses if status.namespace), "")
         with prometheus_of(environment, where, "", inputs.settings, ambiguous) as prometheus:
             seen = read(prometheus, namespace, service, prometheus.now(), _SINCE, _COLUMNS)
         span = duration(seen.since)
