@@ -78,7 +78,7 @@ class Place:
         if self.question is None:
             return self.remarks
         try:
-            speed = self._asked(self.question, cell, None).speed
+            speed = self._answer_for(self.question, cell, None).speed
         except InputError as error:
             return (*self.remarks, f"Nothing is predicted. {error.problems[0]}")
         unknown = speed.reasons if speed.coverage == "unknown" else ()
@@ -110,11 +110,11 @@ class Place:
         if self.question is None:
             return None
         try:
-            return self._asked(self.question, cell, promise)
+            return self._answer_for(self.question, cell, promise)
         except InputError:  # `remarks_on` says it
             return None
 
-    def _asked(self, question: Question, cell: Cell, promise: float | None) -> speed_question.Answer:
+    def _answer_for(self, question: Question, cell: Cell, promise: float | None) -> speed_question.Answer:
         load = Load(cell.users, cell.prompt_tokens, cell.answer_tokens)
         return speed_question.answer(question, load, promise, self.catalog)
 

@@ -167,12 +167,12 @@ def _make(measured: Measured, base: Snapshot, newest: Snapshot) -> Made:
         raise InputError.at(path, "config", fault, "Bring this clone up to date, and measure what the entry describes.")
     recorded = next((known for known in entry.measurements if known.key == added.key), None)
     if recorded is not None and (recorded.loads, recorded.start) == (added.loads, added.start):
-        return _made(path, text, entry, recorded, base)
+        return _change_of(path, text, entry, recorded, base)
     measurements = with_measurement(entry.measurements, added)
-    return _made(path, measured_text(text, path, measurements), entry, added, base)
+    return _change_of(path, measured_text(text, path, measurements), entry, added, base)
 
 
-def _made(path: str, text: str, entry: ModelEntry, measurement: Measurement, base: Snapshot) -> Made:
+def _change_of(path: str, text: str, entry: ModelEntry, measurement: Measurement, base: Snapshot) -> Made:
     files = {each.path: base.read(each.path) or b"" for each in base.entries(CATALOG)}
     catalog = load_catalog(MemorySnapshot({**files, path: text.encode()}))
     model = catalog.models[entry.name]

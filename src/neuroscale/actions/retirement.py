@@ -23,7 +23,7 @@ from neuroscale.repo.layout import ServicePath
 _DAYS = 7  # for how long back the requests are counted
 
 
-def said_of(
+def removal_sentences(
     where: Where, prometheus_url: str, root: Path, reason: str, progress: Progress, *, local: bool
 ) -> Callable[[Main, ServicePath, Version], Sequence[str]]:
     def sentences_of(main: Main, path: ServicePath, version: Version) -> Sequence[str]:

@@ -75,7 +75,7 @@ def react_to_smoke_tests(
     if not served:
         typer.echo("No environment that can be reached has a service: nothing was tested.")
     with contextlib.closing(Git(opened.root)) as git:
-        results = [_found(git, folder, name) for name in served]
+        results = [_evidence(git, folder, name) for name in served]
         for environment in results:
             for line in comments.log(environment):
                 typer.echo(line)
@@ -95,7 +95,7 @@ def react_to_smoke_tests(
     return done.status
 
 
-def _found(git: Git, folder: Path, environment: str) -> Evidence:
+def _evidence(git: Git, folder: Path, environment: str) -> Evidence:
     """What the tests left of an environment; where that cannot be trusted, with all services that Git has there."""
     evidence = read_evidence(folder, environment)
     if evidence.trusted:

@@ -274,7 +274,7 @@ def _owner(local: LocalForge) -> Forge:
 
 def _commented(demo: Demo, local: LocalForge) -> None:
     forge = _owner(local)
-    live.told_on_the_merged_one(demo, forge, _pulls(demo, forge)[0])
+    live.is_reported(demo, forge, _pulls(demo, forge)[0])
 
 
 def _requested(demo: Demo, local: LocalForge, service: str, answers: str) -> PullRequest:

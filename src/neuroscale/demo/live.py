@@ -61,7 +61,7 @@ def is_tested(demo: Demo, local: LocalForge) -> None:
     ]
 
 
-def told_on_the_merged_one(demo: Demo, forge: Forge, pull: PullRequest) -> None:
+def is_reported(demo: Demo, forge: Forge, pull: PullRequest) -> None:
     """Wait for the comment of the forge's own smoke tests on the merged pull request."""
     for _ in attempts(_TOLD_SECONDS, pause=1.0):
         # A run that could not decide is followed by the run of the next merge.

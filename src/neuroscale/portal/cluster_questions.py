@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from neuroscale.actions.chosen_cluster import Where, asked_cluster, local_state, services_asked, statuses_in, with_curl
 from neuroscale.actions.progress import SILENT
 from neuroscale.actions.promotion import Proofs, evidence_of
-from neuroscale.actions.retirement import said_of
+from neuroscale.actions.retirement import removal_sentences
 from neuroscale.cluster.service_status import ServiceStatus
 from neuroscale.core.quantities import duration
 from neuroscale.portal.services import Evidence, Figure, Measured, RemovalSentences, chart
@@ -64,7 +64,7 @@ class ClusterQuestions:
 
     def retiring(self, reason: str) -> RemovalSentences:
         """Makes the sentences that the pull request of a removal begins with."""
-        return said_of(self.where, "", self.root, reason, SILENT, local=self.local)
+        return removal_sentences(self.where, "", self.root, reason, SILENT, local=self.local)
 
     def evidence(self, forge: Forge, reason: str, to: str) -> Evidence:
         """Makes the sentences that say why a service may be promoted."""
