@@ -83,17 +83,12 @@ def one_service(statuses: Sequence[ServiceStatus], name: str) -> Service:
     """The only service of the name. Raises InputError if there is none, or more than one."""
     present = [status for status in statuses if status.namespace]
     if len(present) > 1:
-        places = ", ".join(
-            sorted(f"{each.environment or '?'}/{each.name} (namespace {each.namespace})" for each in present)
-        )
-        raise InputError.at(
-            ASKED, "service", f"{name!r} is the name of several services: {places}", f"Add {field_of('environment')}."
-        )
+        places = sorted(f"{each.environment or '?'}/{each.name} (namespace {each.namespace})" for each in present)
+        message = f"{name!r} is the name of several services: {', '.join(places)}"
+        raise InputError.at(ASKED, "service", message, f"Add {field_of('environment')}.")
     if not present:
-        fix = next(
-            (status.next for status in statuses if status.next),
-            f"Ask for it: {action_of('request')} {field_of('interactive')}",
-        )
+        request = f"Ask for it: {action_of('request')} {field_of('interactive')}"
+        fix = next((status.next for status in statuses if status.next), request)
         raise InputError.at(ASKED, "service", f"{name!r} is not a service of this cluster", fix)
     (status,) = present
     return Service(status.name, status.namespace, status.environment, status.generation is not None)

@@ -105,14 +105,10 @@ def usual_load(subjects: Sequence[Subject]) -> tuple[int, int, int]:
 
 def column_of(subject: Subject, load: tuple[int, int, int]) -> Column:
     """The figures of a subject under a load: measured with as many users and about as many tokens, else predicted."""
-    for measurement, measured in subject.loads:
-        near = all(
-            abs(tokens / wanted - 1) <= _ALIKE for tokens, wanted in zip(measured.key[1:], load[1:], strict=True)
-        )
+    for record, measured in subject.loads:
+        near = all(abs(count / wanted - 1) <= _ALIKE for count, wanted in zip(measured.key[1:], load[1:], strict=True))
         if measured.users == load[0] and near:
-            return Column(
-                subject, "measured", measured.key, _measured(measured), measurement, measured.prefix_hit_share
-            )
+            return Column(subject, "measured", measured.key, _measured(measured), record, measured.prefix_hit_share)
     speed = subject.predict(Load(*load))
     values = (
         *(speed.ttft_mean, speed.ttft_p95, speed.inter_token_mean, speed.inter_token_p95),
@@ -137,11 +133,10 @@ def differences(columns: Sequence[Column]) -> Iterator[str]:
             pairs = zip(columns, values, strict=True)
             yield f"{what}: {'; '.join(f'{column.subject.title} {value}' for column, value in pairs)}."
 
+    subjects = [column.subject for column in columns]
     yield from apart("Some figures are predictions", [column.basis_in_words for column in columns])
     yield from apart("The loads differ", ["{:,} users, {:,} + {:,} tokens".format(*column.load) for column in columns])
-    yield from apart(
-        "The accelerators differ", [f"{column.subject.count} x {column.subject.accelerator}" for column in columns]
-    )
+    yield from apart("The accelerators differ", [f"{each.count} x {each.accelerator}" for each in subjects])
     yield from apart("The versions of vLLM differ", [column.vllm_version for column in columns])
     cached = ["had" if (column.prefix_hit_share or 0.0) > MOST_HITS else "had no" for column in columns]
     yield from apart("Prefix caching differs", [f"{each} prompts in its cache" for each in cached])
@@ -151,10 +146,7 @@ def differences(columns: Sequence[Column]) -> Iterator[str]:
         if name not in parallel:
             option = f"--{name.replace('_', '-')}"
             yield from apart(f"{option} differs", [str(column.arguments.get(name, "by default")) for column in columns])
-    roots = [
-        (column.subject.model.variant_of or column.subject.model.name) if column.subject.model else ""
-        for column in columns
-    ]
+    roots = [(each.model.variant_of or each.model.name) if each.model else "" for each in subjects]
     if len(set(roots)) > 1:
         yield "The models differ: each counts tokens by its own tokenizer, so as many tokens are not as much text."
 

@@ -247,10 +247,9 @@ def _restored(
     before, after = (values_of(words, question.vllm_version) for words in (question.words, rendered.words))
     changed = {name: value for name, value in after.items() if name not in before or before[name] != value}
     removed = {name: value for name, value in before.items() if after.get(name) != value}
-    sentence = f"Serve it as its plan in Git renders it: it differs in {edited}."
-    return replace(
-        explained, next=Proposal(rendered.words, changed, removed, {}, sentence, fit), no_next="", edited=edited
-    )
+    restore = f"Serve it as its plan in Git renders it: it differs in {edited}."
+    proposal = Proposal(rendered.words, changed, removed, {}, restore, fit)
+    return replace(explained, next=proposal, no_next="", edited=edited)
 
 
 def _edited(live: Object, planned: Planned, opened: Repository) -> str:

@@ -142,13 +142,9 @@ def of_start(explained: Explanation, catalog: Catalog) -> Measured:
 
 def proposal(measured: Measured, base: Snapshot, newest: Snapshot) -> CatalogChange[Made]:
     """The change of the catalog for the files of main, and those of the open pull request. Raises InputError."""
-    record_change = _make(measured, base, newest)
-    return CatalogChange(
-        {record_change.path: record_change.text},
-        f"Record a measurement of {measured.model}",
-        _sentences(record_change),
-        record_change,
-    )
+    change = _make(measured, base, newest)
+    title = f"Record a measurement of {measured.model}"
+    return CatalogChange({change.path: change.text}, title, _sentences(change), change)
 
 
 def _make(measured: Measured, base: Snapshot, newest: Snapshot) -> Made:

@@ -58,13 +58,9 @@ def proposal(options: PriceOptions, text: str, base: Snapshot, newest: Snapshot)
     """The change of the catalog for the files of main, and those of the open pull request. Raises InputError."""
     written = _make(options, text, base, newest).update
     # The text says what a merge changes, so it compares with the base.
-    list_change = _make(options, text, base, base)
-    return CatalogChange(
-        {written.path: written.text},
-        f"Update the prices of {list_change.update.name}",
-        sentences(list_change),
-        list_change,
-    )
+    change = _make(options, text, base, base)
+    title = f"Update the prices of {change.update.name}"
+    return CatalogChange({written.path: written.text}, title, sentences(change), change)
 
 
 def _make(options: PriceOptions, text: str, base: Snapshot, newest: Snapshot) -> Made:

@@ -77,9 +77,8 @@ def tested_in(proofs: Proofs, main: Main, path: ServicePath) -> Tested:
         if where == Where():
             return tested
     report = smoke_report(Question(path.environment, path.service, revision=main.base.commit), where, root)
-    failed = next(
-        (f" {result.title}: {result.message}" for result in report.checks if result.outcome in ("failed", "error")), ""
-    )
+    failures = (result for result in report.checks if result.outcome in ("failed", "error"))
+    failed = next((f" {failure.title}: {failure.message}" for failure in failures), "")
     passed = report.passed and not any(result.misleads for result in report.checks)
     return Tested(passed, f"{path.name}, tested now in its cluster: {headline(report)}.{failed}")
 

@@ -46,9 +46,8 @@ def compare(
     opened = open_repository(repository)
     servers = [subject for named in subjects for subject in subjects_of(named, opened)]
     if len(servers) < 2:
-        message = f"names {len(servers)} server, and nothing to compare it with"
-        fix = "Name two services, or two models with measurements."
-        raise InputError.at("the command line", "A B...", message, fix)
+        fault = f"names {len(servers)} server, and nothing to compare it with"
+        raise InputError.at("the command line", "A B...", fault, "Name two services, or two models with measurements.")
     usual = usual_load(servers)
     load = (users or usual[0], prompt_tokens or usual[1], answer_tokens or usual[2])
     columns = [column_of(subject, load) for subject in servers]

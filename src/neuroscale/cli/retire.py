@@ -50,9 +50,8 @@ def retire_service(
     forge = ForgeChoice(repository, remote, token_file, local)
 
     def change(root: Path, _: object) -> Retired:
-        return Retired(
-            Named(service, root), removal_sentences(where, prometheus_url, root, reason, TO_STDERR, local=local)
-        )
+        sentences = removal_sentences(where, prometheus_url, root, reason, TO_STDERR, local=local)
+        return Retired(Named(service, root), sentences)
 
     return run_change(forge, change, dry_run=dry_run, as_json=as_json)
 

@@ -250,9 +250,8 @@ class ServicePages:
         """Say what that means."""
         main, path = self._path(request, environment, service)
         version = self._named(path).version(main)
-        lines, missing = self._leaving.ask(
-            path.name, lambda: list(self._surroundings.retiring("")(main, path, version))
-        )
+        retiring = self._surroundings.retiring
+        lines, missing = self._leaving.ask(path.name, lambda: list(retiring("")(main, path, version)))
         return self._page_context.show(request, "retire.html", path=path, lines=lines, missing=missing)
 
     def retired(self, request: Request, fields: Fields, environment: str, service: str) -> Response:
