@@ -147,8 +147,8 @@ class BenchRun:
         states = {outcome.state for outcome in bench.outcomes}
         bad = bool(states & {"failed", "not run"}) or not states & {"measured", "over-saturated"}
         if self.largest is not None:
-            found = self.largest[1]
-            bad = bad or not found.users or found.sure == "unsure"
+            largest = self.largest[1]
+            bad = bad or not largest.users or largest.sure == "unsure"
         return not bad
 
 
@@ -162,8 +162,8 @@ def _cells(loads: Loads, load: PlannedLoad | None) -> list[Cell]:
     answers = loads.answers or ((load.answer_tokens,) if load else _ANSWER)
     cells = [Cell(each, prompt, answer) for prompt in prompts for answer in answers for each in sorted(users)]
     if len(cells) > _MOST_CELLS:
-        told = f"make {len(cells)} cells, and more than {_MOST_CELLS} take a day"
-        raise InputError.at(_COMMAND_LINE, "--users", told, "Name fewer users or lengths.")
+        message = f"make {len(cells)} cells, and more than {_MOST_CELLS} take a day"
+        raise InputError.at(_COMMAND_LINE, "--users", message, "Name fewer users or lengths.")
     return cells
 
 
@@ -175,8 +175,8 @@ def _promise(loads: Loads, place: Place) -> float:
         return loads.promise
     if place.promise is not None:
         return place.promise
-    told = "is not given, and no form of a service promises one"
-    raise InputError.at(_COMMAND_LINE, "--p95-ttft", told, "Write the seconds within which the first token must come.")
+    fault = "is not given, and no form of a service promises one"
+    raise InputError.at(_COMMAND_LINE, "--p95-ttft", fault, "Write the seconds within which the first token must come.")
 
 
 def _identity(place: Place, client: Client) -> dict[str, Any]:
@@ -200,5 +200,5 @@ def added_services(root: Path, environment: str) -> list[str]:
             return []
         folder = f"{MANIFESTS}/{environment}"
         paths = git.records("diff", "-z", "--name-only", "--no-renames", "--diff-filter=A", "HEAD^1", "HEAD", folder)
-    found = (ServicePath.of(path) for path in paths if path.endswith(f"/{PLAN_FILE}"))
-    return sorted({path.service for path in found if path is not None})
+    plans = (ServicePath.of(path) for path in paths if path.endswith(f"/{PLAN_FILE}"))
+    return sorted({path.service for path in plans if path is not None})

@@ -40,13 +40,13 @@ from neuroscale.repo.snapshot import FolderSnapshot, Snapshot
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """The options that say what is measured. `given`: what the options tell of the replica."""
+    """The options that say what is measured. `question`: what the options tell of the replica."""
 
     service: str
     url: str
     environment: str
     where: Where
-    given: Question
+    question: Question
     tokenizer: str
     api: Api
     hourly: Decimal | None
@@ -70,108 +70,108 @@ class Place:
 
     def predict(self, cell: Cell) -> SpeedUnderLoad | None:
         """The speed that is predicted for a cell; its coverage may be `unknown`. None without a replica to ask for."""
-        found = self._answer(cell)
-        return found.speed if found is not None else None
+        prediction = self._answer(cell)
+        return prediction.speed if prediction is not None else None
 
     def remarks_on(self, cell: Cell) -> tuple[str, ...]:
         """Sentences on what is not known of the endpoint, and why nothing is predicted for that cell."""
         if self.question is None:
             return self.remarks
         try:
-            found = self._asked(self.question, cell, None).speed
+            speed = self._answer_for(self.question, cell, None).speed
         except InputError as error:
             return (*self.remarks, f"Nothing is predicted. {error.problems[0]}")
-        unknown = found.reasons if found.coverage == "unknown" else ()
+        unknown = speed.reasons if speed.coverage == "unknown" else ()
         return (*self.remarks, *(f"Nothing is predicted: {each}" for each in unknown))
 
     def room(self, cell: Cell) -> Room:
         """What the server takes of a cell, by its own count, else by the fit."""
         length = cell.prompt_tokens + cell.answer_tokens
-        metrics, found = self.facts.metrics, self._answer(cell)
+        metrics, prediction = self.facts.metrics, self._answer(cell)
         tokens = metrics.cache_tokens if metrics else None
-        planned = found.fit.held(length) if found is not None and found.starts else 0
+        planned = prediction.fit.held(length) if prediction is not None and prediction.starts else 0
         if tokens is None:
             return Room(self.facts.max_model_len, planned or None, "by the plan")
-        if planned and found is not None and found.fit.kv_cache_tokens:
+        if planned and prediction is not None and prediction.fit.kv_cache_tokens:
             # With windowed layers, tokens alone do not tell how many requests fit: by the fit, at the server's size.
             return Room(
                 self.facts.max_model_len,
-                int(planned * tokens / found.fit.kv_cache_tokens),
+                int(planned * tokens / prediction.fit.kv_cache_tokens),
                 f"the server has room for {tokens:,} tokens",
             )
         return Room(self.facts.max_model_len, tokens // length, f"the server has room for {tokens:,} tokens")
 
     def largest_predicted(self, cell: Cell, promise: float) -> int | None:
         """The most users that are predicted to keep the p95 of TTFT; None where nothing is predicted."""
-        found = self._answer(cell, promise)
-        return found.largest_users if found is not None else None
+        prediction = self._answer(cell, promise)
+        return prediction.largest_users if prediction is not None else None
 
     def _answer(self, cell: Cell, promise: float | None = None) -> speed_question.Answer | None:
         if self.question is None:
             return None
         try:
-            return self._asked(self.question, cell, promise)
+            return self._answer_for(self.question, cell, promise)
         except InputError:  # `remarks_on` says it
             return None
 
-    def _asked(self, question: Question, cell: Cell, promise: float | None) -> speed_question.Answer:
+    def _answer_for(self, question: Question, cell: Cell, promise: float | None) -> speed_question.Answer:
         load = Load(cell.users, cell.prompt_tokens, cell.answer_tokens)
         return speed_question.answer(question, load, promise, self.catalog)
 
 
 @contextlib.contextmanager
-def opened_place(asked: BenchOptions, repository: Callable[[], Repository], progress: Progress) -> Iterator[Place]:
+def opened_place(options: BenchOptions, repository: Callable[[], Repository], progress: Progress) -> Iterator[Place]:
     """The endpoint, for as long as the context lasts. Raises InputError, EndpointError and KubernetesError."""
-    if asked.service:
+    if options.service:
         opened = repository()
-        with opened_service(asked.service, asked.environment, asked.where, opened, progress) as place:
+        with opened_service(options.service, options.environment, options.where, opened, progress) as place:
             # Without an Argo CD that says it, the environment is the one in which this clone has the service.
             service = replace(place.service, environment=place.service.environment or place.asked_in)
             with open_endpoint(place.cluster, service.namespace, service.name) as endpoint:
                 path = ServicePath(service.environment, service.name)
-                yield service_place(asked, opened, endpoint, service, place.clone.holding(path))
+                yield service_place(options, opened, endpoint, service, place.clone.holding(path))
         return
-    given = key.from_environment()
-    url = asked.url.rstrip("/").removesuffix("/v1")
-    if given is not None:
+    credential = key.from_environment()
+    url = options.url.rstrip("/").removesuffix("/v1")
+    if credential is not None:
         url = checked_address(url, "--url", "the key")
     elif urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         raise InputError.at("--url", "", "is not a web address", "Write something like https://name.example.com.")
     with client(url) as http:
-        endpoint = Endpoint(url, "", given, http, "url")
+        endpoint = Endpoint(url, "", credential, http, "url")
         served = chat.models(endpoint)
         if not served:
             raise InputError.at("--url", "", f"{url} serves no model", "Name an address that answers /v1/models.")
         endpoint = replace(endpoint, model=served[0].id)
-        yield _of_address(asked, repository().catalog, endpoint)
+        yield _of_address(options, repository().catalog, endpoint)
 
 
 def service_place(
-    asked: BenchOptions, opened: Repository, endpoint: Endpoint, service: Service, files: Snapshot | None = None
+    options: BenchOptions, opened: Repository, endpoint: Endpoint, service: Service, files: Snapshot | None = None
 ) -> Place:
     """A service's open endpoint with its plan in `files` (None: in the work tree). Raises InputError and
     EndpointError."""
-    asked = replace(asked, given=replace(asked.given, look_up=partial(load_model, catalog=opened.catalog)))
+    options = replace(options, question=replace(options.question, look_up=partial(load_model, catalog=opened.catalog)))
     facts, remarks = ask(endpoint), []
     path = ServicePath(service.environment, service.name)
     planned = planned_service(path, files or FolderSnapshot(opened.root), opened)
     plan, known = planned.plan if planned else None, None
     if plan is not None:
-        known = question_of(plan, asked.given)
+        known = question_of(plan, options.question)
         known = replace(known, vllm_version=facts.version or known.vllm_version)
     else:
         remarks.append(f"This clone has no plan of {service.name} to read: nothing is predicted. Pull its merge.")
-    hourly, source = _price(asked, opened, plan, service.environment)
+    hourly, source = _price(options, opened, plan, service.environment)
     name = f"{service.environment}/{service.name}"
-    place = _place(asked, endpoint, facts, opened.catalog, known, hourly, source, remarks, name)
+    place = _place(options, endpoint, facts, opened.catalog, known, hourly, source, remarks, name)
     promise = planned.request.p95_ttft_seconds if planned else None
     subject = replace(place.subject, promised_p95_ttft_seconds=promise)
     return replace(place, subject=subject, load=plan.load if plan else None, promise=promise)
 
 
-def _of_address(asked: BenchOptions, catalog: Catalog, endpoint: Endpoint) -> Place:
+def _of_address(options: BenchOptions, catalog: Catalog, endpoint: Endpoint) -> Place:
     facts = ask(endpoint)
-    question, remarks = replace(asked.given, look_up=partial(load_model, catalog=catalog)), []
+    question, remarks = replace(options.question, look_up=partial(load_model, catalog=catalog)), []
     if not question.model and facts.model in catalog.models:
         question = replace(question, model=facts.model)
     known: Question | None = replace(question, vllm_version=facts.version or question.vllm_version)
@@ -179,11 +179,11 @@ def _of_address(asked: BenchOptions, catalog: Catalog, endpoint: Endpoint) -> Pl
         remarks.append("Nothing is predicted: name --model, --accelerator and --vllm-args.")
         known = None
     source = "--usd-per-hour"
-    return _place(asked, endpoint, facts, catalog, known, asked.hourly, source, remarks, "")
+    return _place(options, endpoint, facts, catalog, known, options.hourly, source, remarks, "")
 
 
 def _place(
-    asked: BenchOptions,
+    options: BenchOptions,
     endpoint: Endpoint,
     facts: ServerFacts,
     catalog: Catalog,
@@ -195,7 +195,7 @@ def _place(
 ) -> Place:
     name = question.model if question else facts.model
     entry = catalog.models.get(name)
-    tokenizer, revision = _tokenizer(asked.tokenizer, facts, entry.weights if entry else None, name)
+    tokenizer, revision = _tokenizer(options.tokenizer, facts, entry.weights if entry else None, name)
     if facts.metrics is None:
         remarks.append(f"The server's own counters are missing: {facts.no_metrics}")
     subject = Subject(
@@ -208,12 +208,12 @@ def _place(
         count=question.count or 1 if question else None,
         vllm_version=facts.version,
         vllm_args=None if question is None else question.words,
-        api=asked.api,
+        api=options.api,
         prefix_caching=facts.metrics.prefix_caching if facts.metrics else None,
         hourly=hourly,
         price_source=source if hourly is not None else "",
     )
-    target = Target(endpoint.url, facts.model, endpoint.key, tokenizer, revision, asked.api)
+    target = Target(endpoint.url, facts.model, endpoint.key, tokenizer, revision, options.api)
     return Place(endpoint, facts, subject, target, question, catalog, tuple(remarks))
 
 
@@ -226,22 +226,24 @@ def _tokenizer(named: str, facts: ServerFacts, weights: Any, model: str) -> tupl
     if weights is not None and weights.kind == "hub":
         return weights.path, weights.revision or ""
     with contextlib.suppress(PinError):
-        made = ModelServer.find().models / model
-        if (made / "config.json").is_file():  # a tiny model of the local platform
-            return str(made), ""
+        folder = ModelServer.find().models / model
+        if (folder / "config.json").is_file():  # a tiny model of the local platform
+            return str(folder), ""
     if facts.root and not facts.root.startswith("/") and facts.root.count("/") == 1:
         return facts.root, ""
-    told = f"of {facts.model} is not known on this machine: the server has it in {facts.root or 'a place of its own'}"
-    raise InputError.at("the tokenizer", "", told, "Name its folder, or its repository of the Hub: --tokenizer.")
+    fault = f"of {facts.model} is not known on this machine: the server has it in {facts.root or 'a place of its own'}"
+    raise InputError.at("the tokenizer", "", fault, "Name its folder, or its repository of the Hub: --tokenizer.")
 
 
-def _price(asked: BenchOptions, opened: Repository, plan: Plan | None, environment: str) -> tuple[Decimal | None, str]:
+def _price(
+    options: BenchOptions, opened: Repository, plan: Plan | None, environment: str
+) -> tuple[Decimal | None, str]:
     """US dollars per hour of one replica of a service, and their source."""
-    if asked.hourly is not None:
-        return asked.hourly, "--usd-per-hour"
+    if options.hourly is not None:
+        return options.hourly, "--usd-per-hour"
     named = opened.settings.environments.get(environment)
     if plan is None or named is None or plan.accelerator not in opened.catalog.accelerators:
         return None, ""
     size = Decimal(plan.resources.cpu), Decimal(plan.resources.memory_gib)
-    found = pod_price(opened.catalog, named.price_lists, plan.accelerator, plan.accelerator_count, *size)
-    return (None, "") if found is None else (found.hourly, found.source)
+    price = pod_price(opened.catalog, named.price_lists, plan.accelerator, plan.accelerator_count, *size)
+    return (None, "") if price is None else (price.hourly, price.source)

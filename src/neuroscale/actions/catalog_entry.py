@@ -48,40 +48,40 @@ class Made:
 
 
 def proposal(
-    found: FoundModel, said: Mapping[str, Any], environment: str | None, base: Snapshot, newest: Snapshot
+    model: FoundModel, fields: Mapping[str, Any], environment: str | None, base: Snapshot, newest: Snapshot
 ) -> CatalogChange[Made]:
     """The change of the catalog for the files of main, and those of the open pull request. Raises InputError."""
-    made = _make(found, said, environment, base, newest)
-    return CatalogChange(made.files, f"Add {found.name} to the catalog", _sentences(made, found), made)
+    entry = _make(model, fields, environment, base, newest)
+    return CatalogChange(entry.files, f"Add {model.name} to the catalog", _sentences(entry, model), entry)
 
 
 def _make(
-    found: FoundModel, said: Mapping[str, Any], environment: str | None, base: Snapshot, newest: Snapshot
+    model: FoundModel, fields: Mapping[str, Any], environment: str | None, base: Snapshot, newest: Snapshot
 ) -> Made:
     """The entry, checked as a part of the base's catalog, and the form's list with it."""
-    path = entry_path(found.name)
+    path = entry_path(model.name)
     data = newest.read(path)
-    there = None if data is None else read_mapping(decode(data, path), path).value
-    if there is not None and there.get("name") != found.name:
+    present = None if data is None else read_mapping(decode(data, path), path).value
+    if present is not None and present.get("name") != model.name:
         raise InputError.at(
-            path, "name", f"is {there.get('name')!r}, not {found.name!r}", "Rename one of the two models."
+            path, "name", f"is {present.get('name')!r}, not {model.name!r}", "Rename one of the two models."
         )
-    was, is_now = ((one or {}).get("model_type") for one in ((there or {}).get("config"), found.facts.config))
-    if there is not None and was != is_now:
-        told = f"is the entry of another architecture ({was}), and the files are of {is_now}"
-        raise InputError.at(path, found.name, told, "Give another name with --name, or remove the entry first.")
-    values = entry_values(found, there, said)
-    text = decode(data, path) if data is not None and values == there else entry_text(values)
+    was, is_now = ((config or {}).get("model_type") for config in ((present or {}).get("config"), model.facts.config))
+    if present is not None and was != is_now:
+        message = f"is the entry of another architecture ({was}), and the files are of {is_now}"
+        raise InputError.at(path, model.name, message, "Give another name with --name, or remove the entry first.")
+    values = entry_values(model, present, fields)
+    text = decode(data, path) if data is not None and values == present else entry_text(values)
     files = {entry.path: base.read(entry.path) or b"" for entry in base.entries(CATALOG)}
     catalog = load_catalog(MemorySnapshot({**files, path: text.encode()}))
     settings = load_settings(base)
     template = load_template(base)
     changes = {path: text, template.where: with_models(template, catalog)}
     fits = {
-        name: fits_of(found.name, name, catalog, settings.environments[name])
+        name: fits_of(model.name, name, catalog, settings.environments[name])
         for name in _environments(settings, environment)
     }
-    return Made(found.name, path, changes, fits, catalog)
+    return Made(model.name, path, changes, fits, catalog)
 
 
 def _environments(settings: Settings, named: str | None) -> list[str]:
@@ -102,17 +102,17 @@ def fields_of(path: Path | None) -> Mapping[str, Any]:
     return values
 
 
-def _sentences(made: Made, found: FoundModel) -> tuple[str, ...]:
+def _sentences(entry_change: Made, model: FoundModel) -> tuple[str, ...]:
     """The text of the pull request, for a reviewer of the entry."""
-    entry = made.catalog.models[made.name]
-    told = [f"{label(entry, made.catalog)}.", f"Read from {found.where}.", *entry.facts.notes]
-    for name, fits in made.fits.items():
-        told.append(f"In {name}: {'; '.join(fit_line(made, fit) for fit in fits)}.")
-    return tuple(told)
+    entry = entry_change.catalog.models[entry_change.name]
+    sentences = [f"{label(entry, entry_change.catalog)}.", f"Read from {model.where}.", *entry.facts.notes]
+    for name, fits in entry_change.fits.items():
+        sentences.append(f"In {name}: {'; '.join(fit_line(entry_change, fit) for fit in fits)}.")
+    return tuple(sentences)
 
 
-def fit_line(made: Made, fit: AcceleratorFit) -> str:
-    title = made.catalog.accelerators[fit.accelerator].title
+def fit_line(entry_change: Made, fit: AcceleratorFit) -> str:
+    title = entry_change.catalog.accelerators[fit.accelerator].title
     if not fit.count:
         return f"{title}: not served. {fit.reason}"
     tight = " (tight)" if fit.tight else ""

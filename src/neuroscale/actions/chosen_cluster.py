@@ -69,31 +69,29 @@ def services_asked(service: str, environment: str, inputs: PlanningInputs) -> Qu
     return Question(tuple(namespaces), environment, name)
 
 
-def environment_of(asked: Question, root: Path) -> str:
+def environment_of(question: Question, root: Path) -> str:
     """The environment of the service that is asked about: the named one, else the only one in which this checkout holds
     a service of its name; "" if there is none, or more than one.
     """
-    if asked.environment or not asked.name:
-        return asked.environment
-    holding = [path.parent.parent.name for path in root.glob(f"{MANIFESTS}/*/{asked.name}/{REQUEST_FILE}")]
+    if question.environment or not question.name:
+        return question.environment
+    holding = [path.parent.parent.name for path in root.glob(f"{MANIFESTS}/*/{question.name}/{REQUEST_FILE}")]
     return holding[0] if len(holding) == 1 else ""
 
 
-def one_service(found: Sequence[ServiceStatus], name: str) -> Service:
+def one_service(statuses: Sequence[ServiceStatus], name: str) -> Service:
     """The only service of the name. Raises InputError if there is none, or more than one."""
-    there = [one for one in found if one.namespace]
-    if len(there) > 1:
-        places = ", ".join(sorted(f"{one.environment or '?'}/{one.name} (namespace {one.namespace})" for one in there))
-        raise InputError.at(
-            ASKED, "service", f"{name!r} is the name of several services: {places}", f"Add {field_of('environment')}."
-        )
-    if not there:
-        fix = next(
-            (one.next for one in found if one.next), f"Ask for it: {action_of('request')} {field_of('interactive')}"
-        )
+    present = [status for status in statuses if status.namespace]
+    if len(present) > 1:
+        places = sorted(f"{each.environment or '?'}/{each.name} (namespace {each.namespace})" for each in present)
+        message = f"{name!r} is the name of several services: {', '.join(places)}"
+        raise InputError.at(ASKED, "service", message, f"Add {field_of('environment')}.")
+    if not present:
+        request = f"Ask for it: {action_of('request')} {field_of('interactive')}"
+        fix = next((status.next for status in statuses if status.next), request)
         raise InputError.at(ASKED, "service", f"{name!r} is not a service of this cluster", fix)
-    (one,) = there
-    return Service(one.name, one.namespace, one.environment, one.generation is not None)
+    (status,) = present
+    return Service(status.name, status.namespace, status.environment, status.generation is not None)
 
 
 _Part = TypeVar("_Part")
@@ -130,9 +128,9 @@ def or_running(where: Where, root: Path, runs: Callable[[Path], bool]) -> Where:
 
 def local_kubeconfig(root: Path, environment: str) -> Path | None:
     """The kubeconfig of the repository's local platform; None if that has no cluster, or not this environment."""
-    found = State.read(root / LOCAL_STATE)
-    here = found is not None and found.instance.cluster and environment in found.instance.environments
-    return kubeconfig(found) if found is not None and here else None
+    state = State.read(root / LOCAL_STATE)
+    here = state is not None and state.instance.cluster and environment in state.instance.environments
+    return kubeconfig(state) if state is not None and here else None
 
 
 def asked_cluster(where: Where, root: Path, environment: str = "", progress: Progress = SILENT) -> Where:
@@ -140,12 +138,12 @@ def asked_cluster(where: Where, root: Path, environment: str = "", progress: Pro
     $KUBECONFIG names another cluster. A note says that it is asked."""
 
     def runs(folder: Path) -> bool:
-        found = State.read(folder)
-        if found is None or not found.instance.cluster or not found.instance.ports or not is_running(found):
+        state = State.read(folder)
+        if state is None or not state.instance.cluster or not state.instance.ports or not is_running(state):
             return False
         named = os.environ.get("KUBECONFIG")
-        here = not named or Path(named).resolve() == kubeconfig(found).resolve()
-        return here and environment in ("", *found.instance.environments)
+        here = not named or Path(named).resolve() == kubeconfig(state).resolve()
+        return here and environment in ("", *state.instance.environments)
 
     chosen = or_running(where, root, runs)
     if chosen != where:
@@ -162,10 +160,10 @@ def local_state(where: Where) -> State | None:
         raise InputError.at(
             ASKED, "state", message, f"Give {field_of('state')}, or {field_of('context')} and {field_of('kubeconfig')}."
         )
-    found = State.read(where.state)
-    if found is None or not found.instance.cluster or not found.instance.ports:
+    state = State.read(where.state)
+    if state is None or not state.instance.cluster or not state.instance.ports:
         raise _no_cluster(where.state)
-    return found
+    return state
 
 
 def clone_for(where: Where, root: Path, branch: str) -> Clone:
@@ -185,8 +183,8 @@ def _from_the_local_forge(state: State, branch: str, git: Git) -> str | None:
     from neuroscale.forge.branches import Branches
 
     try:
-        found = _access(state)
-        return None if found is None else Branches(git, found[1]).fetch(found[0], branch)
+        access = _access(state)
+        return None if access is None else Branches(git, access[1]).fetch(access[0], branch)
     except NeuroscaleError:
         return None
 
@@ -209,10 +207,10 @@ def way_to_the_local_forge(where: Where) -> tuple[tuple[str, ...], dict[str, str
     local platform is asked, or its forge cannot be."""
     state = local_state(where)
     try:
-        found = None if state is None else _access(state)
+        access = None if state is None else _access(state)
     except NeuroscaleError:
-        found = None
-    return ((), {}) if found is None else ((found[0].clone_url,), found[1].environment(found[0]))
+        access = None
+    return ((), {}) if access is None else ((access[0].clone_url,), access[1].environment(access[0]))
 
 
 def gateway_way(state: State) -> Way | None:
@@ -256,12 +254,12 @@ def unfinished_in(where: Where, root: Path) -> Callable[[ServicePath], bool | No
             return None
         opened = open_repository(root)
         try:
-            found = statuses_in(chosen, root, opened, services_asked(path.name, "", opened))
+            statuses = statuses_in(chosen, root, opened, services_asked(path.name, "", opened))
         except NeuroscaleError:
             if where != Where():
                 raise
             return None  # nobody named the local platform
-        return next((one.unfinished for one in found if one.environment == path.environment), None)
+        return next((status.unfinished for status in statuses if status.environment == path.environment), None)
 
     return unfinished
 
@@ -281,26 +279,26 @@ def environments_in(where: Where, root: Path, *, local: bool) -> frozenset[str] 
         return None
 
 
-def with_curl(one: ServiceStatus, where: Where, state: State | None, repository: Path | None) -> ServiceStatus:
+def with_curl(status: ServiceStatus, where: Where, state: State | None, repository: Path | None) -> ServiceStatus:
     """Add a command that asks the service, if one of its pods answers and its URL has TLS."""
-    answering = [pod for pod in one.pods if pod.state == "ready"]
-    if not answering or not one.url:
-        return one
+    answering = [pod for pod in status.pods if pod.state == "ready"]
+    if not answering or not status.url:
+        return status
     way = None
     if state is not None:
         if not any(pod.node == NODE for pod in answering):
-            return replace(one, notes=(*one.notes, "Its pods are simulated: no server answers at its URL."))
+            return replace(status, notes=(*status.notes, "Its pods are simulated: no server answers at its URL."))
         way = gateway_way(state)
         if way is None:
-            return one
-    return replace(one, curl=curl_line(one.url, one.model, _key_command(one, where, repository), way))
+            return status
+    return replace(status, curl=curl_line(status.url, status.model, _key_command(status, where, repository), way))
 
 
-def _key_command(one: ServiceStatus, where: Where, repository: Path | None) -> list[str]:
+def _key_command(status: ServiceStatus, where: Where, repository: Path | None) -> list[str]:
     """The command that writes the service's key, with the options of this command."""
-    environment = [f"--environment={one.environment}"] if one.environment else []
+    environment = [f"--environment={status.environment}"] if status.environment else []
     place = [f"--repository={repository.absolute()}"] if repository else []
-    return [own_program(), "key", one.name, "--print", *environment, *where.options, *place]
+    return [own_program(), "key", status.name, "--print", *environment, *where.options, *place]
 
 
 def _of_readers() -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -349,7 +347,7 @@ def configured(
     """
     if environment:
         return environment, of(settings.environments[environment])
-    known = {name: of(one) for name, one in settings.environments.items() if one.cluster != "local"}
+    known = {name: of(each) for name, each in settings.environments.items() if each.cluster != "local"}
     if len(set(known.values())) > 1:
         raise InputError(replace(ambiguous, message=f"the environments have different {program} Services"))
     first = next(iter(settings.environments))

@@ -51,7 +51,7 @@ def prometheus_of(
         with prometheus.by_address(prometheus_address_in(where.state)) as answering:
             yield answering
     else:
-        environment, wanted = configured(environment, settings, lambda one: one.prometheus, "Prometheus", ambiguous)
+        environment, wanted = configured(environment, settings, lambda named: named.prometheus, "Prometheus", ambiguous)
         with open_cluster(where) as cluster, prometheus.in_cluster(cluster, wanted, environment) as answering:
             yield answering
 
@@ -83,7 +83,7 @@ def opencost_of(environment: str, where: Where, url: str, settings: Settings) ->
             yield answering
         return
     ambiguous = Problem(COMMAND_LINE, "--environment", "", "Name the one to ask with --environment.")
-    environment, wanted = configured(environment, settings, lambda one: one.opencost, "OpenCost", ambiguous)
+    environment, wanted = configured(environment, settings, lambda named: named.opencost, "OpenCost", ambiguous)
     with open_cluster(where) as cluster, opencost.in_cluster(cluster, wanted, environment) as answering:
         yield answering
 

@@ -74,26 +74,26 @@ class Column:
     basis: str
     load: tuple[int, int, int]
     figures: dict[str, float | None]
-    one: Measurement | None = None
+    measurement: Measurement | None = None
     prefix_hit_share: float | None = None
 
     @property
-    def told(self) -> str:
+    def basis_in_words(self) -> str:
         """What the figures rest on, in words."""
-        if self.one is not None:
-            return f"measured on {self.one.date}"
+        if self.measurement is not None:
+            return f"measured on {self.measurement.date}"
         if self.basis == "measured":
             return "predicted from another load that was measured"
         return "not known" if self.basis == "unknown" else f"predicted ({self.basis})"
 
     @property
     def vllm_version(self) -> str:
-        return self.one.vllm_version if self.one else self.subject.vllm_version
+        return self.measurement.vllm_version if self.measurement else self.subject.vllm_version
 
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments that the command set."""
-        served = self.one.arguments if self.one else self.subject.arguments
+        served = self.measurement.arguments if self.measurement else self.subject.arguments
         return served.model_dump(exclude_defaults=True)
 
 
@@ -105,10 +105,10 @@ def usual_load(subjects: Sequence[Subject]) -> tuple[int, int, int]:
 
 def column_of(subject: Subject, load: tuple[int, int, int]) -> Column:
     """The figures of a subject under a load: measured with as many users and about as many tokens, else predicted."""
-    for one, measured in subject.loads:
-        near = all(abs(there / wanted - 1) <= _ALIKE for there, wanted in zip(measured.key[1:], load[1:], strict=True))
+    for record, measured in subject.loads:
+        near = all(abs(count / wanted - 1) <= _ALIKE for count, wanted in zip(measured.key[1:], load[1:], strict=True))
         if measured.users == load[0] and near:
-            return Column(subject, "measured", measured.key, _measured(measured), one, measured.prefix_hit_share)
+            return Column(subject, "measured", measured.key, _measured(measured), record, measured.prefix_hit_share)
     speed = subject.predict(Load(*load))
     values = (
         *(speed.ttft_mean, speed.ttft_p95, speed.inter_token_mean, speed.inter_token_p95),
@@ -133,19 +133,20 @@ def differences(columns: Sequence[Column]) -> Iterator[str]:
             pairs = zip(columns, values, strict=True)
             yield f"{what}: {'; '.join(f'{column.subject.title} {value}' for column, value in pairs)}."
 
-    yield from apart("Some figures are predictions", [one.told for one in columns])
-    yield from apart("The loads differ", ["{:,} users, {:,} + {:,} tokens".format(*one.load) for one in columns])
-    yield from apart("The accelerators differ", [f"{one.subject.count} x {one.subject.accelerator}" for one in columns])
-    yield from apart("The versions of vLLM differ", [one.vllm_version for one in columns])
-    cached = ["had" if (one.prefix_hit_share or 0.0) > MOST_HITS else "had no" for one in columns]
+    subjects = [column.subject for column in columns]
+    yield from apart("Some figures are predictions", [column.basis_in_words for column in columns])
+    yield from apart("The loads differ", ["{:,} users, {:,} + {:,} tokens".format(*column.load) for column in columns])
+    yield from apart("The accelerators differ", [f"{each.count} x {each.accelerator}" for each in subjects])
+    yield from apart("The versions of vLLM differ", [column.vllm_version for column in columns])
+    cached = ["had" if (column.prefix_hit_share or 0.0) > MOST_HITS else "had no" for column in columns]
     yield from apart("Prefix caching differs", [f"{each} prompts in its cache" for each in cached])
-    names = sorted({name for one in columns for name in one.arguments})
+    names = sorted({name for column in columns for name in column.arguments})
     parallel = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
     for name in names:
         if name not in parallel:
             option = f"--{name.replace('_', '-')}"
-            yield from apart(f"{option} differs", [str(one.arguments.get(name, "by default")) for one in columns])
-    roots = [(one.subject.model.variant_of or one.subject.model.name) if one.subject.model else "" for one in columns]
+            yield from apart(f"{option} differs", [str(column.arguments.get(name, "by default")) for column in columns])
+    roots = [(each.model.variant_of or each.model.name) if each.model else "" for each in subjects]
     if len(set(roots)) > 1:
         yield "The models differ: each counts tokens by its own tokenizer, so as many tokens are not as much text."
 
@@ -153,10 +154,10 @@ def differences(columns: Sequence[Column]) -> Iterator[str]:
 def doubts_of(columns: Sequence[Column], catalog: Catalog) -> Iterator[str]:
     """What a reviewer of the measurements that are shown must know."""
     for column in columns:
-        model, one = column.subject.model, column.one
-        if model is not None and one is not None:
-            place = model.measurements.index(one)
-            yield from (told for at, told in remarks_on(model, catalog.accelerators) if at == place)
+        model, measurement = column.subject.model, column.measurement
+        if model is not None and measurement is not None:
+            place = model.measurements.index(measurement)
+            yield from (remark for at, remark in remarks_on(model, catalog.accelerators) if at == place)
 
 
 def as_mapping(load: tuple[int, int, int], columns: Sequence[Column], apart: Sequence[str]) -> dict[str, Any]:
@@ -166,21 +167,21 @@ def as_mapping(load: tuple[int, int, int], columns: Sequence[Column], apart: Seq
         "load": dict(zip(("users", "prompt_tokens", "answer_tokens"), load, strict=True)),
         "subjects": [
             {
-                "name": one.subject.title,
-                "model": one.subject.model.name if one.subject.model else None,
-                "accelerator": one.subject.accelerator,
-                "count": one.subject.count,
-                "vllm_version": one.vllm_version,
-                "arguments": one.arguments,
-                "is_measured": one.one is not None,
-                "basis": one.told,
-                "date": str(one.one.date) if one.one else None,
-                "report": one.one.report if one.one else None,
-                "load": dict(zip(("users", "prompt_tokens", "answer_tokens"), one.load, strict=True)),
-                "prefix_hit_share": one.prefix_hit_share,
-                **{name: None if value is None else float(f"{value:.4g}") for name, value in one.figures.items()},
+                "name": column.subject.title,
+                "model": column.subject.model.name if column.subject.model else None,
+                "accelerator": column.subject.accelerator,
+                "count": column.subject.count,
+                "vllm_version": column.vllm_version,
+                "arguments": column.arguments,
+                "is_measured": column.measurement is not None,
+                "basis": column.basis_in_words,
+                "date": str(column.measurement.date) if column.measurement else None,
+                "report": column.measurement.report if column.measurement else None,
+                "load": dict(zip(("users", "prompt_tokens", "answer_tokens"), column.load, strict=True)),
+                "prefix_hit_share": column.prefix_hit_share,
+                **{name: None if value is None else float(f"{value:.4g}") for name, value in column.figures.items()},
             }
-            for one in columns
+            for column in columns
         ],
         "not_comparable": list(apart),
     }
@@ -194,16 +195,17 @@ def subjects_of(named: str, opened: Repository) -> Iterator[Subject]:
         yield from _on(named, catalog.models[at["model"]], at["accelerator"], int(at["count"] or 1), catalog)
     elif named in catalog.models:
         entry = catalog.models[named]
-        found = [one for one in entry.measurements if one.loads and one.weights == entry.weights_digest]
-        if not found:
-            told = f"{named} has no measured load in the catalog"
+        measurements = [each for each in entry.measurements if each.loads and each.weights == entry.weights_digest]
+        if not measurements:
+            message = f"{named} has no measured load in the catalog"
             fix = f"Name an accelerator for a prediction, such as {named}@nvidia-l4; or measure: neuroscale bench."
-            raise InputError.at("the command line", "A B...", told, fix)
-        titles = [f"{named}@{one.count}x{one.accelerator}" for one in found]
-        for title, one in zip(titles, found, strict=True):
-            said = (f"{name}={value}" for name, value in one.arguments.model_dump(exclude_defaults=True).items())
-            more = f" ({', '.join((f'vLLM {one.vllm_version}', *said))})" if titles.count(title) > 1 else ""
-            yield _of_measurement(f"{title}{more}", entry, one, catalog)
+            raise InputError.at("the command line", "A B...", message, fix)
+        titles = [f"{named}@{measurement.count}x{measurement.accelerator}" for measurement in measurements]
+        for title, measurement in zip(titles, measurements, strict=True):
+            served = measurement.arguments.model_dump(exclude_defaults=True)
+            words = (f"vLLM {measurement.vllm_version}", *(f"{name}={value}" for name, value in served.items()))
+            more = f" ({', '.join(words)})" if titles.count(title) > 1 else ""
+            yield _of_measurement(f"{title}{more}", entry, measurement, catalog)
     else:
         yield _of_service(named, opened)
 
@@ -212,26 +214,27 @@ def _on(named: str, entry: ModelEntry, accelerator: str, count: int, catalog: Ca
     if accelerator not in catalog.accelerators:
         fix = suggest(accelerator, catalog.accelerators, ACCELERATORS)
         raise InputError.at("the command line", named, f"{accelerator!r} is not an accelerator of the catalog", fix)
-    alike = [one for one in entry.measurements if (one.accelerator, one.count) == (accelerator, count) and one.loads]
-    for one in alike:
-        if one.weights == entry.weights_digest:
-            yield _of_measurement(named, entry, one, catalog)
+    place = (accelerator, count)
+    alike = [each for each in entry.measurements if (each.accelerator, each.count) == place and each.loads]
+    for measurement in alike:
+        if measurement.weights == entry.weights_digest:
+            yield _of_measurement(named, entry, measurement, catalog)
             return
     question = Question(entry.name, accelerator, count, vllm_version=PINNED)
     yield _of_question(named, question, catalog)
 
 
-def _of_measurement(title: str, entry: ModelEntry, one: Measurement, catalog: Catalog) -> Subject:
-    where = device(catalog.accelerators[one.accelerator])
-    server = measured_server(entry, served_facts(entry), where, one)
+def _of_measurement(title: str, entry: ModelEntry, measurement: Measurement, catalog: Catalog) -> Subject:
+    where = device(catalog.accelerators[measurement.accelerator])
+    server = measured_server(entry, served_facts(entry), where, measurement)
     return Subject(
         title,
         entry,
-        one.accelerator,
-        one.count,
-        one.vllm_version,
-        one.arguments,
-        tuple((one, load) for load in one.loads),
+        measurement.accelerator,
+        measurement.count,
+        measurement.vllm_version,
+        measurement.arguments,
+        tuple((measurement, load) for load in measurement.loads),
         lambda load: with_measured_speed(server, entry, load).under(load),
     )
 
@@ -248,16 +251,16 @@ def _of_service(named: str, opened: Repository) -> Subject:
 
 def _of_question(title: str, question: Question, catalog: Catalog) -> Subject:
     question = replace(question, look_up=partial(load_model, catalog=catalog))
-    said = asked(question, catalog)
+    subject = asked(question, catalog)
     entry = catalog.models.get(question.model)
-    alike = measurements_of(entry, said.where, said.arguments, question.vllm_version)
+    alike = measurements_of(entry, subject.where, subject.arguments, question.vllm_version)
     return Subject(
         title,
         entry,
         str(question.accelerator),
-        said.arguments.ranks,
+        subject.arguments.ranks,
         question.vllm_version,
-        served_with(said.arguments),
-        tuple((one, load) for one in alike if same_cache(one, said.arguments) for load in one.loads),
+        served_with(subject.arguments),
+        tuple((each, load) for each in alike if same_cache(each, subject.arguments) for load in each.loads),
         lambda load: answer(question, load, None, catalog).speed,
     )

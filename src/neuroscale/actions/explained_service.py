@@ -59,7 +59,7 @@ def explain_service(
     service: str,
     environment: str,
     where: Where,
-    given: Question,
+    options: Question,
     opened: Repository,
     seconds: float,
     progress: Progress = SILENT,
@@ -67,37 +67,37 @@ def explain_service(
     """What the logs and the state of a service's pod say, and what its servers that answer count in so many seconds
     (0: they are not read). Raises InputError for a name that no service has, and KubernetesError."""
     with opened_service(service, environment, where, opened, progress) as chosen:
-        cluster, found = chosen.cluster, chosen.service
-        pods = pods_of(cluster, found.namespace, found.name)
-        events = cluster.list("v1", "Event", found.namespace) if pods else ()
-        name, lines = server_lines(cluster, found.namespace, pods, events)
+        cluster, target = chosen.cluster, chosen.service
+        pods = pods_of(cluster, target.namespace, target.name)
+        events = cluster.list("v1", "Event", target.namespace) if pods else ()
+        name, lines = server_lines(cluster, target.namespace, pods, events)
         if not name:
-            told = f"{found.name!r} has no pod in the namespace {found.namespace}"
-            raise InputError.at(ASKED, "service", told, f"See why: neuroscale status {found.name}")
-        pod = next(one for one in pods if part(one, "metadata").get("name") == name)
-        live = cluster.get(*_KIND, found.name, found.namespace) or {}
-        path = ServicePath(found.environment, found.name)
+            message = f"{target.name!r} has no pod in the namespace {target.namespace}"
+            raise InputError.at(ASKED, "service", message, f"See why: neuroscale status {target.name}")
+        pod = next(each for each in pods if part(each, "metadata").get("name") == name)
+        live = cluster.get(*_KIND, target.name, target.namespace) or {}
+        path = ServicePath(target.environment, target.name)
         planned = planned_service(path, chosen.clone.holding(path), opened)
-        asked = _question(pod, given, planned)
+        question = _question(pod, options, planned)
         asks = _asks(planned, opened) if planned else lambda _: True
-        explained = explain_lines(lines, asked, opened.catalog, _named(found), asks, FolderSnapshot(opened.root))
-        explained = replace(explained, local=_is_local(found.environment, opened))
+        explained = explain_lines(lines, question, opened.catalog, _named(target), asks, FolderSnapshot(opened.root))
+        explained = replace(explained, local=_is_local(target.environment, opened))
         if explained.diagnosis.verdict == "healthy" and condition(pod, "Ready").get("status") != "True":
             explained = replace(explained, unready=_unready(pod, events))
         cause, other = explained.diagnosis.cause, _other_port(pod)
         if cause is not None and cause.name == "probe_kill" and other:
-            told = f"{explained.diagnosis.sentence} But {other}: so it could not be answered."
-            explained = replace(explained, diagnosis=replace(explained.diagnosis, sentence=told))
+            sentence = f"{explained.diagnosis.sentence} But {other}: so it could not be answered."
+            explained = replace(explained, diagnosis=replace(explained.diagnosis, sentence=sentence))
         if planned is not None and (explained.diagnosis.verdict != "healthy" or explained.unready):
-            explained = _restored(explained, asked, live, planned, opened)
+            explained = _restored(explained, question, live, planned, opened)
         if not seconds:
             return explained
         progress.step(f"Reading its counters for {duration(seconds)}")
-        return _with_serving(explained, cluster, found, pod, planned, opened, seconds)
+        return _with_serving(explained, cluster, target, pod, planned, opened, seconds)
 
 
 def explain_log_of(
-    service: str, environment: str, lines: list[LogLine], given: Question, where: Where, opened: Repository
+    service: str, environment: str, lines: list[LogLine], options: Question, where: Where, opened: Repository
 ) -> Explanation:
     """What a log of a service's server says, beside the service's plan where `status` reads it. Raises InputError for a
     name that no service of it has, and for one without a plan that can be read."""
@@ -111,8 +111,8 @@ def explain_log_of(
     if planned is None:
         fix = "Name the model and the accelerator instead: --model, --accelerator."
         raise InputError.at(path.folder, "", "has no request and plan that can be read", fix)
-    asked = _question({}, given, planned)
-    explained = explain_lines(lines, asked, opened.catalog, planned.name, _asks(planned, opened), files)
+    fit_question = _question({}, options, planned)
+    explained = explain_lines(lines, fit_question, opened.catalog, planned.name, _asks(planned, opened), files)
     return replace(explained, local=_is_local(path.environment, opened))
 
 
@@ -126,17 +126,17 @@ def told_of(service: str, where: Where, opened: Repository) -> tuple[str, str]:
     cause = explained.diagnosis.cause
     if cause is None and not explained.unready:
         return "", ""
-    told = f"{cause.title} ({cause.name})" if cause else f"The server started, and {explained.unready}"
+    sentence = f"{cause.title} ({cause.name})" if cause else f"The server started, and {explained.unready}"
     if doubt := explained.diagnosis.doubt:
-        told = f"{told}, not sure: {doubt}"
+        sentence = f"{sentence}, not sure: {doubt}"
     if cause is not None and cause.name == "probe_kill":  # its numbers say which probe, and why
-        told = f"{told}: {one_line(explained.diagnosis.sentence, _LONGEST_NEXT)}"
+        sentence = f"{sentence}: {one_line(explained.diagnosis.sentence, _LONGEST_NEXT)}"
     if explained.next is None:
-        return told, one_line(cause.follows, _LONGEST_NEXT) if cause else ""
+        return sentence, one_line(cause.follows, _LONGEST_NEXT) if cause else ""
     following = f"next configuration, which fits by the plan: {explained.next.sentence}"
     changed = shlex.join(words_of(explained.next.changed))
     asks = next_line(explained) or (f"Its arguments: {changed}" if changed else "")
-    return told, one_line(f"{following} {asks}", _LONGEST_NEXT)
+    return sentence, one_line(f"{following} {asks}", _LONGEST_NEXT)
 
 
 def _with_serving(
@@ -170,34 +170,34 @@ def _asks(planned: Planned, opened: Repository) -> Callable[[Proposal], bool]:
             return False
         until = (datetime.now(UTC).date() + OVERRIDDEN).isoformat()
         changes = FieldChanges(proposal.overrides, (), "explain: the next configuration", until)
-        made = planned_with(planned, changes, opened)
-        if made is None or made.verdict == "refused":
+        plan = planned_with(planned, changes, opened)
+        if plan is None or plan.verdict == "refused":
             return False
-        before, after = (values_of(words, made.runtime.version) for words in (planned.plan.vllm_args, made.vllm_args))
+        before, after = (values_of(words, plan.runtime.version) for words in (planned.plan.vllm_args, plan.vllm_args))
         wanted = proposal.changed
         lacking = [name for name, value in wanted.items() if name not in _PLANNED and after.get(name) != value]
-        kept = [name for name in proposal.removed if name in before and name in after]
-        return not lacking and not kept
+        remaining = [name for name in proposal.removed if name in before and name in after]
+        return not lacking and not remaining
 
     return asks
 
 
-def _question(pod: Object, given: Question, planned: Planned | None) -> Question:
+def _question(pod: Object, options: Question, planned: Planned | None) -> Question:
     """What is given, and where nothing is, the pod's own command and the service's plan. An empty pod is that of
     the plan."""
-    base = question_of(planned.plan, given) if planned else given
+    base = question_of(planned.plan, options) if planned else options
     container = server_container(pod)
     variables = dict(planned.plan.environment_variables) if planned else {}
-    for one in items(container, "env"):
-        if (name := str(one.get("name"))) in variables and "value" in one:
-            variables[name] = str(one["value"])
+    for variable in items(container, "env"):
+        if (name := str(variable.get("name"))) in variables and "value" in variable:
+            variables[name] = str(variable["value"])
     return replace(
         base,
-        model=given.model or base.model,
-        accelerator=given.accelerator or base.accelerator,
-        count=given.count or base.count,
-        words=given.words or (_engine_words(container) if pod else base.words),
-        vllm_version=given.vllm_version
+        model=options.model or base.model,
+        accelerator=options.accelerator or base.accelerator,
+        count=options.count or base.count,
+        words=options.words or (_engine_words(container) if pod else base.words),
+        vllm_version=options.vllm_version
         or (image_version(str(container.get("image") or "")) if pod else base.vllm_version),
         environment=tuple(f"{name}={value}" for name, value in variables.items()),
     )
@@ -212,7 +212,7 @@ def _other_port(pod: Object) -> str:
     """That the server listens on another port than a probe asks, as a clause; "" if it does not."""
     server = server_container(pod)
     listens = values_of_container(server).get("port", PORT)
-    named = {one.get("name"): one.get("containerPort") for one in items(server, "ports")}
+    named = {each.get("name"): each.get("containerPort") for each in items(server, "ports")}
     for kind in ("startupProbe", "readinessProbe"):
         port = part(server, kind, "httpGet").get("port", listens)
         if named.get(port, port) != listens:
@@ -230,7 +230,7 @@ def _arguments(pod: Object) -> dict[str, Any]:
 
 
 def _restored(
-    explained: Explanation, asked: Question, live: Object, planned: Planned, opened: Repository
+    explained: Explanation, question: Question, live: Object, planned: Planned, opened: Repository
 ) -> Explanation:
     """The explanation with the plan as the next configuration, where the service is not what its plan renders and that
     plan fits; else as it is."""
@@ -239,16 +239,17 @@ def _restored(
         return explained
     rendered = question_of(planned.plan)
     try:
-        fit = answer(replace(asked, words=rendered.words, environment=rendered.environment), opened.catalog)
+        fit = answer(replace(question, words=rendered.words, environment=rendered.environment), opened.catalog)
     except InputError:
         return explained
     if fit.verdict == "refused":
         return explained
-    before, after = (values_of(words, asked.vllm_version) for words in (asked.words, rendered.words))
+    before, after = (values_of(words, question.vllm_version) for words in (question.words, rendered.words))
     changed = {name: value for name, value in after.items() if name not in before or before[name] != value}
     removed = {name: value for name, value in before.items() if after.get(name) != value}
-    told = f"Serve it as its plan in Git renders it: it differs in {edited}."
-    return replace(explained, next=Proposal(rendered.words, changed, removed, {}, told, fit), no_next="", edited=edited)
+    restore = f"Serve it as its plan in Git renders it: it differs in {edited}."
+    proposal = Proposal(rendered.words, changed, removed, {}, restore, fit)
+    return replace(explained, next=proposal, no_next="", edited=edited)
 
 
 def _edited(live: Object, planned: Planned, opened: Repository) -> str:

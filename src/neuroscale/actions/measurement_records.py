@@ -142,8 +142,9 @@ def of_start(explained: Explanation, catalog: Catalog) -> Measured:
 
 def proposal(measured: Measured, base: Snapshot, newest: Snapshot) -> CatalogChange[Made]:
     """The change of the catalog for the files of main, and those of the open pull request. Raises InputError."""
-    made = _make(measured, base, newest)
-    return CatalogChange({made.path: made.text}, f"Record a measurement of {measured.model}", _sentences(made), made)
+    change = _make(measured, base, newest)
+    title = f"Record a measurement of {measured.model}"
+    return CatalogChange({change.path: change.text}, title, _sentences(change), change)
 
 
 def _make(measured: Measured, base: Snapshot, newest: Snapshot) -> Made:
@@ -162,12 +163,12 @@ def _make(measured: Measured, base: Snapshot, newest: Snapshot) -> Made:
         raise InputError.at(path, "config", fault, "Bring this clone up to date, and measure what the entry describes.")
     recorded = next((known for known in entry.measurements if known.key == added.key), None)
     if recorded is not None and (recorded.loads, recorded.start) == (added.loads, added.start):
-        return _made(path, text, entry, recorded, base)
+        return _change_of(path, text, entry, recorded, base)
     measurements = with_measurement(entry.measurements, added)
-    return _made(path, measured_text(text, path, measurements), entry, added, base)
+    return _change_of(path, measured_text(text, path, measurements), entry, added, base)
 
 
-def _made(path: str, text: str, entry: ModelEntry, measurement: Measurement, base: Snapshot) -> Made:
+def _change_of(path: str, text: str, entry: ModelEntry, measurement: Measurement, base: Snapshot) -> Made:
     files = {each.path: base.read(each.path) or b"" for each in base.entries(CATALOG)}
     catalog = load_catalog(MemorySnapshot({**files, path: text.encode()}))
     model = catalog.models[entry.name]
@@ -195,7 +196,7 @@ def _measured(question: Question, catalog: Catalog, values: Mapping[str, Any], r
         # The size of the cache was set: it says nothing about the room beside the weights.
         start = {name: value for name, value in values["start"].items() if not name.startswith("kv_cache")}
         values = {**values, "start": start}
-    made = {
+    record = {
         "accelerator": question.accelerator,
         "count": subject.arguments.ranks,
         "vllm_version": question.vllm_version,
@@ -204,8 +205,8 @@ def _measured(question: Question, catalog: Catalog, values: Mapping[str, Any], r
         **values,
     }
     try:
-        made["arguments"] = served_with(subject.arguments).model_dump(mode="json")
-        return Measured(entry.name, Measurement.model_validate_json(json.dumps(made)))
+        record["arguments"] = served_with(subject.arguments).model_dump(mode="json")
+        return Measured(entry.name, Measurement.model_validate_json(json.dumps(record)))
     except ValidationError as error:
         first = error.errors()[0]
         fix = str(first.get("ctx", {}).get("fix") or "Measure again: this is no measurement.")
@@ -244,14 +245,14 @@ def _mappings(value: Any) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-def _sentences(made: Made) -> tuple[str, ...]:
+def _sentences(record_change: Made) -> tuple[str, ...]:
     """The text of the pull request, for a reviewer of the measurement."""
-    measurement = made.measurement
+    measurement = record_change.measurement
     return (
         f"Measured: {measurement.title}, on {measurement.date}, {measurement.source}.",
         *figures(measurement),
         f"The digest of the raw report or log: {measurement.report}.",
-        *(made.remarks or (f"Nothing doubts it: it is within a factor of {FACTOR:g} of the estimate.",)),
+        *(record_change.remarks or (f"Nothing doubts it: it is within a factor of {FACTOR:g} of the estimate.",)),
     )
 
 
@@ -277,9 +278,9 @@ def figures(measurement: Measurement) -> list[str]:
             if first is None
             else duration(first.mean) + (f", p95 {duration(first.p95)}" if first.p95 else "")
         )
-        asked = f"{plainly_counted(load.users, 'user')}, {load.prompt_tokens:,} + {load.answer_tokens:,} tokens"
+        load_words = f"{plainly_counted(load.users, 'user')}, {load.prompt_tokens:,} + {load.answer_tokens:,} tokens"
         rows.append(
-            f"{asked}: TTFT {first_tokens}; inter-token {duration(load.inter_token_seconds.mean)}; "
+            f"{load_words}: TTFT {first_tokens}; inter-token {duration(load.inter_token_seconds.mean)}; "
             f"{load.tokens_per_second.user:,.4g} tokens/s of a user, {load.tokens_per_second.total:,.4g} in all; "
             f"{load.requests} requests."
         )

@@ -48,8 +48,8 @@ def running_forge(folder: Path) -> LocalForge:
 
     state = State.read(folder)
     if state is None or not state.instance.ports or not is_running(state):
-        told = f"{folder} does not hold a local platform that runs"
-        raise InputError.at("the command line", "--local", told, "Start it: neuroscale local up --no-cluster")
+        message = f"{folder} does not hold a local platform that runs"
+        raise InputError.at("the command line", "--local", message, "Start it: neuroscale local up --no-cluster")
     return LocalForge(state)
 
 
@@ -103,8 +103,8 @@ def opened_publisher(
     from neuroscale.forge.token import find_token
 
     if local and (remote != "origin" or token_file is not None):
-        told = "stands beside --remote or --token-file, so two forges are named"
-        raise InputError.at("the command line", "--local", told, "Leave --remote and --token-file out.")
+        message = "stands beside --remote or --token-file, so two forges are named"
+        raise InputError.at("the command line", "--local", message, "Leave --remote and --token-file out.")
     with contextlib.closing(Git(root)) as git:
 
         def connected() -> Publisher:

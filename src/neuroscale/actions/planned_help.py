@@ -25,11 +25,11 @@ from neuroscale.vllm.argument_values import values_of, words_of
 _MOST_HELPS = 2  # of one bound
 
 
-def question_of(plan: Plan, given: Question | None = None) -> Question:
-    """What a service's plan asks of the fit and the speed; `given`: the options, of which those that a plan decides are
-    replaced."""
+def question_of(plan: Plan, options: Question | None = None) -> Question:
+    """What a service's plan asks of the fit and the speed; `options`: the options, of which those that a plan decides
+    are replaced."""
     return replace(
-        given or Question(),
+        options or Question(),
         model=plan.model,
         accelerator=plan.accelerator,
         count=plan.accelerator_count,
@@ -41,19 +41,19 @@ def question_of(plan: Plan, given: Question | None = None) -> Question:
 
 def promise_of(planned: Planned, inputs: PlanningInputs) -> Promise:
     """What the files of a service promise."""
-    request, made = planned.request, planned.plan
-    load = made.load
+    request, plan = planned.request, planned.plan
+    load = plan.load
     rate = load.tokens_per_second.user if load and load.tokens_per_second else None
     return Promise(
         users=request.concurrent_users,
-        replica_users=load.replica_users if load else -(-request.concurrent_users // made.replicas.min),
-        replicas=made.replicas.min,
+        replica_users=load.replica_users if load else -(-request.concurrent_users // plan.replicas.min),
+        replicas=plan.replicas.min,
         ttft_p95=load.ttft_seconds.p95.value if load and load.ttft_seconds else None,
         rate=rate.value if rate else None,
         slowest=rate.low if rate else None,
         asked_ttft=request.p95_ttft_seconds,
         asked_rate=asked_rate(request, inputs.settings.environments[request.environment]),
-        overridden=frozenset(one.field for one in request.overrides),
+        overridden=frozenset(override.field for override in request.overrides),
     )
 
 
@@ -63,23 +63,23 @@ def with_help(
     """The judgement with the changes that help by the plan. `until`: the last day of overrides."""
     if planned is None or serving.verdict != "bound":
         return ServingReport(serving)
-    helps = [one for bound in serving.bounds for one in _helps(bound, planned, inputs, until)]
+    helps = [each for bound in serving.bounds for each in _helps(bound, planned, inputs, until)]
     tried = any(bound.tries for bound in serving.bounds)
-    told = "No change of its request that was tried gives it more by the plan: `neuroscale advise` compares others."
-    return ServingReport(serving, tuple(helps), told if tried and not helps else "", planned.name, local)
+    no_help = "No change of its request that was tried gives it more by the plan: `neuroscale advise` compares others."
+    return ServingReport(serving, tuple(helps), no_help if tried and not helps else "", planned.name, local)
 
 
 def _helps(bound: Bound, planned: Planned, inputs: PlanningInputs, until: str) -> Iterator[Help]:
-    told: set[str] = set()
-    for one in bound.tries:
-        if len(told) == _MOST_HELPS:
+    sentences: set[str] = set()
+    for tried in bound.tries:
+        if len(sentences) == _MOST_HELPS:
             return
-        overriding = any(name.startswith(OVERRIDES) for name in one.values)
+        overriding = any(name.startswith(OVERRIDES) for name in tried.values)
         reason = f"explain: {bound.name}"
-        changes = FieldChanges(one.values, one.removed, reason if overriding else "", until if overriding else "")
+        changes = FieldChanges(tried.values, tried.removed, reason if overriding else "", until if overriding else "")
         sentence = _gain(planned, changes, inputs)
-        if sentence and sentence not in told:
-            told.add(sentence)
+        if sentence and sentence not in sentences:
+            sentences.add(sentence)
             yield Help(bound.name, changes, sentence)
 
 
@@ -93,30 +93,30 @@ def planned_with(planned: Planned, changes: FieldChanges, inputs: PlanningInputs
 
 def _gain(planned: Planned, changes: FieldChanges, inputs: PlanningInputs) -> str:
     """What the changes give by the plan; "" if they cannot be planned, are refused, or give nothing more."""
-    before, made = planned.plan, planned_with(planned, changes, inputs)
-    if made is None or made.verdict == "refused":
+    before, after = planned.plan, planned_with(planned, changes, inputs)
+    if after is None or after.verdict == "refused":
         return ""
-    told = []
-    if made.replicas.min > before.replicas.min:
-        told.append(f"{plainly_counted(made.replicas.min, 'replica')} instead of {before.replicas.min}")
-    if (place := accelerators(made)) != (earlier := accelerators(before)):
-        told.append(f"{place} instead of {earlier}")
-    places, less = _places(made.vllm_args), _places(before.vllm_args)
+    gains = []
+    if after.replicas.min > before.replicas.min:
+        gains.append(f"{plainly_counted(after.replicas.min, 'replica')} instead of {before.replicas.min}")
+    if (place := accelerators(after)) != (earlier := accelerators(before)):
+        gains.append(f"{place} instead of {earlier}")
+    places, less = _places(after.vllm_args), _places(before.vllm_args)
     if places is not None and less is not None and places > less:
-        told.append(f"{places} requests at a time (--max-num-seqs) instead of {less}")
-    if made.max_concurrency * made.replicas.min > before.max_concurrency * before.replicas.min:
-        room, had = made.max_concurrency * made.replicas.min, before.max_concurrency * before.replicas.min
-        told.append(f"room for {plainly_counted(room, 'request')} of full length instead of {had}")
-    if not told:
+        gains.append(f"{places} requests at a time (--max-num-seqs) instead of {less}")
+    if after.max_concurrency * after.replicas.min > before.max_concurrency * before.replicas.min:
+        room, had = after.max_concurrency * after.replicas.min, before.max_concurrency * before.replicas.min
+        gains.append(f"room for {plainly_counted(room, 'request')} of full length instead of {had}")
+    if not gains:
         return ""
     cost = ""
-    if made.cost.monthly_min is not None and before.cost.monthly_min is not None:
-        more = Decimal(made.cost.monthly_min) - Decimal(before.cost.monthly_min)
+    if after.cost.monthly_min is not None and before.cost.monthly_min is not None:
+        more = Decimal(after.cost.monthly_min) - Decimal(before.cost.monthly_min)
         cost = f"; {usd(more, signed=True)} a month" if more else "; at the same price"
-    sure = ", close to the limit of the memory" if made.verdict == "tight" else ""
-    return f"By the plan: {', '.join(told)}{cost}{sure}."
+    sure = ", close to the limit of the memory" if after.verdict == "tight" else ""
+    return f"By the plan: {', '.join(gains)}{cost}{sure}."
 
 
 def _places(words: Sequence[str]) -> int | None:
-    found = values_of(words).get("max_num_seqs")
-    return found if isinstance(found, int) else None
+    places = values_of(words).get("max_num_seqs")
+    return places if isinstance(places, int) else None

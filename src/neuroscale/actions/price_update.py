@@ -49,28 +49,27 @@ class Made:
     factor: Decimal
 
 
-def export_text(asked: PriceOptions) -> str:
+def export_text(options: PriceOptions) -> str:
     """The text of the export. Raises InputError if it cannot be read."""
-    return decode(read_bounded(asked.file, _MOST_BYTES, _SMALLER), str(asked.file))
+    return decode(read_bounded(options.file, _MOST_BYTES, _SMALLER), str(options.file))
 
 
-def proposal(asked: PriceOptions, text: str, base: Snapshot, newest: Snapshot) -> CatalogChange[Made]:
+def proposal(options: PriceOptions, text: str, base: Snapshot, newest: Snapshot) -> CatalogChange[Made]:
     """The change of the catalog for the files of main, and those of the open pull request. Raises InputError."""
-    written = _make(asked, text, base, newest).update
+    written = _make(options, text, base, newest).update
     # The text says what a merge changes, so it compares with the base.
-    made = _make(asked, text, base, base)
-    return CatalogChange(
-        {written.path: written.text}, f"Update the prices of {made.update.name}", sentences(made), made
-    )
+    change = _make(options, text, base, base)
+    title = f"Update the prices of {change.update.name}"
+    return CatalogChange({written.path: written.text}, title, sentences(change), change)
 
 
-def _make(asked: PriceOptions, text: str, base: Snapshot, newest: Snapshot) -> Made:
+def _make(options: PriceOptions, text: str, base: Snapshot, newest: Snapshot) -> Made:
     """The list, checked as a part of the base's catalog."""
     accelerators = load_catalog(base).accelerators
     today = datetime.now(UTC).date()
-    export = read_export(text, str(asked.file), WantedPrices(asked.region, asked.tier), accelerators, today)
-    suffix = "" if asked.tier == "on-demand" else f"-{asked.tier}"
-    name = asked.price_list or f"{export.provider}-{export.region}{suffix}"
+    export = read_export(text, str(options.file), WantedPrices(options.region, options.tier), accelerators, today)
+    suffix = "" if options.tier == "on-demand" else f"-{options.tier}"
+    name = options.price_list or f"{export.provider}-{export.region}{suffix}"
     if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
         fix = "Write lower-case letters, digits and hyphens, such as aws-eu-west-1."
         raise InputError.at("the command line", "--list", f"{name!a} cannot be the name of a list", fix)
@@ -78,27 +77,27 @@ def _make(asked: PriceOptions, text: str, base: Snapshot, newest: Snapshot) -> M
     data = newest.read(path)
     there_text = None if data is None else decode(data, path)
     present = None if there_text is None else parse(PriceList, there_text, path)
-    made = updated(name, there_text, present, export, Decimal(repr(asked.factor)))
+    update = updated(name, there_text, present, export, Decimal(repr(options.factor)))
     files = {entry.path: base.read(entry.path) or b"" for entry in base.entries(CATALOG)}
-    load_catalog(MemorySnapshot({**files, path: made.text.encode()}))
+    load_catalog(MemorySnapshot({**files, path: update.text.encode()}))
     environments = load_settings(base).environments
     using = tuple(sorted(each for each, environment in environments.items() if name in environment.price_lists))
-    return Made(export, made, using, Decimal(repr(asked.factor)))
+    return Made(export, update, using, Decimal(repr(options.factor)))
 
 
-def sentences(made: Made) -> tuple[str, ...]:
+def sentences(list_change: Made) -> tuple[str, ...]:
     """What the file changes, for a reviewer and for a terminal."""
-    export, update = made.export, made.update
+    export, update = list_change.export, list_change.update
     lines = [f"{export.source}, of {export.date}: {counted(len(export.prices), 'price')} for {update.name}."]
     lines += [f"{change}." for change in update.changes if not change.large]
     lines += [
-        f"Changes more than {made.factor}-fold, or now includes other parts: {change}. Check it."
+        f"Changes more than {list_change.factor}-fold, or now includes other parts: {change}. Check it."
         for change in update.large
     ]
     if not update.changes:
         lines.append("No price changes.")
     if left := [f"{product.product} ({product.reason})" for product in export.unread]:
         lines.append(f"Left alone: {first_of(left, _NAMED, '; ')}.")
-    if not made.environments:
+    if not list_change.environments:
         lines.append(f"No environment uses {update.name}: name it in price_lists of platform/settings.yaml.")
     return tuple(lines)

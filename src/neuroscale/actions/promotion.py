@@ -58,12 +58,12 @@ def _undeployed(proofs: Proofs, to: str, *, refuse: bool) -> list[str]:
     if deployed is None or to in deployed:
         return []
     here = "the local platform" if proofs.local else "the cluster that was asked"
-    told = f"nothing deploys {to} to {here}: Argo CD deploys {', '.join(sorted(deployed))} to it"
+    message = f"nothing deploys {to} to {here}: Argo CD deploys {', '.join(sorted(deployed))} to it"
     if refuse and proofs.local:
         options = " ".join(f"--environment {name}" for name in sorted({*deployed, to}))
         fix = f"Deploy it there, too (neuroscale local up {options}), or say why: {field_of('reason', 'TEXT')}."
-        raise InputError.at(ASKED, "to", told, fix)
-    return [f"{told[0].upper()}{told[1:]}. Its pods start only where another cluster deploys {to}."]
+        raise InputError.at(ASKED, "to", message, fix)
+    return [f"{message[0].upper()}{message[1:]}. Its pods start only where another cluster deploys {to}."]
 
 
 def tested_in(proofs: Proofs, main: Main, path: ServicePath) -> Tested:
@@ -77,8 +77,9 @@ def tested_in(proofs: Proofs, main: Main, path: ServicePath) -> Tested:
         if where == Where():
             return tested
     report = smoke_report(Question(path.environment, path.service, revision=main.base.commit), where, root)
-    failed = next((f" {one.title}: {one.message}" for one in report.checks if one.outcome in ("failed", "error")), "")
-    passed = report.passed and not any(one.misleads for one in report.checks)
+    failures = (result for result in report.checks if result.outcome in ("failed", "error"))
+    failed = next((f" {failure.title}: {failure.message}" for failure in failures), "")
+    passed = report.passed and not any(result.misleads for result in report.checks)
     return Tested(passed, f"{path.name}, tested now in its cluster: {headline(report)}.{failed}")
 
 

@@ -23,10 +23,10 @@ from neuroscale.repo.layout import ServicePath
 _DAYS = 7  # for how long back the requests are counted
 
 
-def said_of(
+def removal_sentences(
     where: Where, prometheus_url: str, root: Path, reason: str, progress: Progress, *, local: bool
 ) -> Callable[[Main, ServicePath, Version], Sequence[str]]:
-    def said(main: Main, path: ServicePath, version: Version) -> Sequence[str]:
+    def sentences_of(main: Main, path: ServicePath, version: Version) -> Sequence[str]:
         plan = version.plan
         sentences = [f"Why: {reason}"] if reason else []
         if plan is None:
@@ -38,7 +38,7 @@ def said_of(
             *what_remains(plan, root, local=local),
         ]
 
-    return once_for_each_main(said)
+    return once_for_each_main(sentences_of)
 
 
 def last_requests(
@@ -82,14 +82,15 @@ def what_remains(plan: Plan, root: Path, *, local: bool) -> list[str]:
     whose kubeconfig the line names; a pull request elsewhere is read on other machines.
     """
 
-    there = local_kubeconfig(root, plan.environment) if local else None
-    kubectl = lines_with([f"--kubeconfig={there}"], None).kubectl if there else "kubectl"
+    kubeconfig = local_kubeconfig(root, plan.environment) if local else None
+    kubectl = lines_with([f"--kubeconfig={kubeconfig}"], None).kubectl if kubeconfig else "kubectl"
     secret, namespace = secret_name(plan.service), plan.tenancy.namespace
-    told = [
+    sentences = [
         f"Its API key is the Secret {secret} of {namespace}, outside Git. If `neuroscale key` or the smoke workflow "
         "made it, the cluster deletes it with the service, and a restored service has a new key. If not, it remains. "
         f"Once the service is gone: {kubectl} --namespace {namespace} delete secret {secret} --ignore-not-found"
     ]
     if plan.needs_hugging_face_token:
-        told.append(f"The Secret {plan.surroundings.token_secret} of {namespace} remains too: other services read it.")
-    return told
+        token = plan.surroundings.token_secret
+        sentences.append(f"The Secret {token} of {namespace} remains too: other services read it.")
+    return sentences

@@ -23,14 +23,14 @@ def once_for_each_main(
     make: Callable[Concatenate[Main, P], Sequence[str]],
 ) -> Callable[Concatenate[Main, P], Sequence[str]]:
     """Sentences that cost a question to a cluster: made again only where the forge's main branch moved meanwhile."""
-    made: dict[str, Sequence[str]] = {}
+    by_commit: dict[str, Sequence[str]] = {}
 
-    def kept(main: Main, /, *rest: P.args, **named: P.kwargs) -> Sequence[str]:
-        if main.base.commit not in made:
-            made[main.base.commit] = make(main, *rest, **named)
-        return made[main.base.commit]
+    def remembered(main: Main, /, *rest: P.args, **named: P.kwargs) -> Sequence[str]:
+        if main.base.commit not in by_commit:
+            by_commit[main.base.commit] = make(main, *rest, **named)
+        return by_commit[main.base.commit]
 
-    return kept
+    return remembered
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class ForgeChoice:
         if pull_request:
             return self
         if self.local:
-            told, fix = "names a forge, and no pull request is asked for", "Add --pull-request, or leave --local out."
-            raise InputError.at("the command line", "--local", told, fix)
+            fault, fix = "names a forge, and no pull request is asked for", "Add --pull-request, or leave --local out."
+            raise InputError.at("the command line", "--local", fault, fix)
         return None
 
     @contextlib.contextmanager

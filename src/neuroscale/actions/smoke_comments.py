@@ -33,7 +33,8 @@ def smoke_tested(forge: Forge, main: Main, path: ServicePath, account: str) -> T
     pull = None if change is None else forge.merged_pull(change.commit, main.base.branch)
     if change is None or pull is None:
         return Tested(False, f"{name}: its last change came by no pull request, so no smoke test is told of it.")
-    records = [record_of(one) for one in forge.comments(pull.number) if one.author.casefold() == account.casefold()]
+    comments = [each for each in forge.comments(pull.number) if each.author.casefold() == account.casefold()]
+    records = [record_of(comment) for comment in comments]
     outcomes = [record.services[name][0] for record in records if record is not None and name in record.services]
     if not outcomes:
         return Tested(False, f"{name}: {pull.url} has no comment of the smoke tests' account {account} on it.")

@@ -100,7 +100,7 @@ def smoke_report(
         repository=str(root),
         environment=question.environment,
         revision=revision,
-        services=tuple(one.name for one in target.services),
+        services=tuple(service.name for service in target.services),
         base_url=question.base_url,
         connect_to=connect_to,
         authority=authority,
@@ -128,7 +128,7 @@ def smoke_report(
 def with_causes(report: Report, where: Where, root: Path) -> Report:
     """The report with the cause and the next configuration of each service that does not run: who reads it in a pull
     request's comment may not ask the cluster."""
-    if not any(_does_not_run(one) for one in report.checks):
+    if not any(_does_not_run(result) for result in report.checks):
         return report
 
     try:
@@ -136,12 +136,12 @@ def with_causes(report: Report, where: Where, root: Path) -> Report:
     except InputError:  # the gate tells what is wrong with it
         return report
     checks, until = [], time.monotonic() + _CAUSE_SECONDS
-    for one in report.checks:
-        if _does_not_run(one) and time.monotonic() < until:
-            cause, following = told_of(f"{report.environment}/{one.service}", where, opened)
-            message = one.message if not cause or cause in one.message else f"{one.message}. {cause}"
-            one = replace(one, message=message, next="; ".join(filter(None, (one.next, following))))
-        checks.append(one)
+    for result in report.checks:
+        if _does_not_run(result) and time.monotonic() < until:
+            cause, following = told_of(f"{report.environment}/{result.service}", where, opened)
+            message = result.message if not cause or cause in result.message else f"{result.message}. {cause}"
+            result = replace(result, message=message, next="; ".join(filter(None, (result.next, following))))
+        checks.append(result)
     return replace(report, checks=tuple(checks))
 
 
@@ -190,7 +190,7 @@ def _revision(where: Where, root: Path, named: str, cluster: Cluster) -> tuple[s
 def _source(cluster: Cluster) -> str:
     """The address that the cluster's Argo CD reads; "" if the cluster cannot be asked, which a check will report."""
     try:
-        found = cluster.list("argoproj.io/v1alpha1", "Application", NAMESPACE, SERVICE_LABEL)
+        applications = cluster.list("argoproj.io/v1alpha1", "Application", NAMESPACE, SERVICE_LABEL)
     except KubernetesError:
         return ""
-    return next((str(part(one, "spec", "source").get("repoURL") or "") for one in found), "")
+    return next((str(part(application, "spec", "source").get("repoURL") or "") for application in applications), "")

@@ -41,7 +41,7 @@ _ANSWERS = "chat"  # the check that asks the service as people do
 
 def curl(service: ServiceEvidence) -> str:
     """A command for people that asks the service; "" if no check saw it answer."""
-    if not any((one.check, one.outcome) == (_ANSWERS, "passed") for one in service.checks):
+    if not any((check.check, check.outcome) == (_ANSWERS, "passed") for check in service.checks):
         return ""
     key = ["neuroscale", "key", service.path.service, "--print", f"--environment={service.path.environment}"]
     way, state = local_gateway(os.environ)
@@ -75,33 +75,33 @@ def react_to_smoke_tests(
     if not served:
         typer.echo("No environment that can be reached has a service: nothing was tested.")
     with contextlib.closing(Git(opened.root)) as git:
-        found = [_found(git, folder, name) for name in served]
-        for environment in found:
+        results = [_evidence(git, folder, name) for name in served]
+        for environment in results:
             for line in comments.log(environment):
                 typer.echo(line)
         uncovered = _uncovered(git, [name for name in opened.settings.environments if name not in (environments or ())])
         for environment in uncovered:
             number = counted(len(environment.services), "service")
             typer.echo(f"{environment.environment}: {number} not tested: the workflow does not cover it")
-        if not found and not uncovered:
+        if not results and not uncovered:
             return ExitStatus.PASSED
         remote, token = repository_url(os.environ), _token()
         run = Workflow(run_number(os.environ), run_attempt(os.environ), run_page(os.environ))
         forge = connect(remote, token)
         reverter = Reverter(forge, Branches(git, Access(remote, token)))
-        done = AfterMerge(forge, reverter, git, run, time.time(), curl).act(found, uncovered)
+        done = AfterMerge(forge, reverter, git, run, time.time(), curl).act(results, uncovered)
     for line in done.lines:
         typer.echo(terminal(line, 4000))
     return done.status
 
 
-def _found(git: Git, folder: Path, environment: str) -> Evidence:
+def _evidence(git: Git, folder: Path, environment: str) -> Evidence:
     """What the tests left of an environment; where that cannot be trusted, with all services that Git has there."""
-    found = read_evidence(folder, environment)
-    if found.trusted:
-        return found
-    revision = found.revision if git.knows(found.revision) else git.commit("HEAD", "HEAD")
-    return with_untested(found, revision, _services(git, revision, environment))
+    evidence = read_evidence(folder, environment)
+    if evidence.trusted:
+        return evidence
+    revision = evidence.revision if git.knows(evidence.revision) else git.commit("HEAD", "HEAD")
+    return with_untested(evidence, revision, _services(git, revision, environment))
 
 
 def _uncovered(git: Git, names: Sequence[str]) -> list[Evidence]:

@@ -112,8 +112,8 @@ def bench(
     from neuroscale.planning.fit_question import Question
 
     if bool(service) == bool(url):
-        told = "names a service and an address" if service else "names neither a service nor an address"
-        raise InputError.at(_COMMAND_LINE, "SERVICE", told, "Write one of both: bench SERVICE, or bench --url URL.")
+        message = "names a service and an address" if service else "names neither a service nor an address"
+        raise InputError.at(_COMMAND_LINE, "SERVICE", message, "Write one of both: bench SERVICE, or bench --url URL.")
     loads = Loads(
         _numbers(users, "--users", 512),
         _numbers(prompt_tokens, "--prompt-tokens", 10_000_000),
@@ -121,14 +121,14 @@ def bench(
         largest_load,
         p95_ttft,
     )
-    given = Question(model, accelerator or None, count, split_words(vllm_args), PINNED if url else "")
+    question = Question(model, accelerator or None, count, split_words(vllm_args), PINNED if url else "")
     hourly = None if usd_per_hour is None else Decimal(repr(usd_per_hour))
-    asked = BenchOptions(
-        service, url, environment, Where(context, kubeconfig, state), given, tokenizer,
+    options = BenchOptions(
+        service, url, environment, Where(context, kubeconfig, state), question, tokenizer,
         "completions" if completions else "chat", hourly,
     )  # fmt: skip
     limits = Limits(requests, cell_seconds, time_limit * 60)
-    with opened_place(asked, lambda: open_repository(repository), TO_STDERR) as place:
+    with opened_place(options, lambda: open_repository(repository), TO_STDERR) as place:
         folder = output or _default_folder(repository, place)
         run = BenchRun(place, loads, limits, folder, _Terminal())
         return _show(run, as_json=as_json) if dry_run else _measure(run, again=again, as_json=as_json)
@@ -249,9 +249,9 @@ def _measure_merged(name: str, environment: str, where: Where, folder: Path, ope
     from neuroscale.bench.cells import Limits
     from neuroscale.planning.fit_question import Question
 
-    given = Question()
-    asked = BenchOptions(f"{environment}/{name}", "", "", where, given, "", "chat", None)
-    with opened_place(asked, lambda: opened, TO_STDERR) as place:
+    question = Question()
+    options = BenchOptions(f"{environment}/{name}", "", "", where, question, "", "chat", None)
+    with opened_place(options, lambda: opened, TO_STDERR) as place:
         users = place.load.replica_users if place.load else 1
         loads = Loads((users,), None, None, largest=False, promise=None)
         run = BenchRun(place, loads, Limits(requests=20, cell_seconds=90.0, total_seconds=60.0), folder, _Terminal())

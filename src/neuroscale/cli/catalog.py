@@ -41,20 +41,20 @@ def check(repository: Path | None, *, as_json: bool) -> int:
     """Print what is out of date and what could not be checked. Raises InputError if the catalog cannot be read."""
     catalog = load_catalog(FolderSnapshot(find_root(repository or Path.cwd())))
     today = datetime.now(UTC).date()
-    found = staleness(catalog, today, _newest)
-    stale, unknown = found.of("stale"), found.of("unknown")
+    result = staleness(catalog, today, _newest)
+    stale, unknown = result.of("stale"), result.of("unknown")
     if as_json:
         print_json(
             {
                 "schema_version": 1,
                 "checked_on": str(today),
-                "compared": {"revisions": found.revisions, "prices": found.prices, "images": found.images},
+                "compared": {"revisions": result.revisions, "prices": result.prices, "images": result.images},
                 "stale": [dataclasses.asdict(remark) for remark in stale],
                 "unknown": [dataclasses.asdict(remark) for remark in unknown],
             }
         )
     else:
-        _print_staleness(found)
+        _print_staleness(result)
     if unknown:
         return ExitStatus.UNTRUSTED
     return ExitStatus.FINDINGS if stale else ExitStatus.PASSED
@@ -64,10 +64,10 @@ def _newest(name: str) -> str:
     return HubModel(name).revision
 
 
-def _print_staleness(found: Staleness) -> None:
+def _print_staleness(result: Staleness) -> None:
     """One paragraph for each message: entries that need the same repair stand together."""
     alike: dict[tuple[str, str], list[Remark]] = {}
-    for remark in found.remarks:
+    for remark in result.remarks:
         alike.setdefault((remark.state, remark.message), []).append(remark)
     for (state, message), remarks in alike.items():
         if len(remarks) == 1:
@@ -79,40 +79,40 @@ def _print_staleness(found: Staleness) -> None:
         for row in textwrap.wrap(", ".join(remark.entry for remark in remarks), 116, break_on_hyphens=False):
             typer.echo(f"  {terminal(row)}")
     typer.echo(
-        f"{len(found.of('stale'))} out of date, {len(found.of('unknown'))} unknown. Compared: "
-        f"{counted(found.revisions, 'revision')}, {counted(found.prices, 'price list')}, "
-        f"{counted(found.images, 'image')}."
+        f"{len(result.of('stale'))} out of date, {len(result.of('unknown'))} unknown. Compared: "
+        f"{counted(result.revisions, 'revision')}, {counted(result.prices, 'price list')}, "
+        f"{counted(result.images, 'image')}."
     )
-    if found.of("unknown"):
+    if result.of("unknown"):
         typer.echo("Exit status 3: what is unknown may be out of date. Run it again where the Hub can be reached.")
 
 
 def add(wanted: AddOptions, repository: Path | None, forge: ForgeChoice | None, *, as_json: bool) -> int:
     """Write the entry, or open its pull request if a forge is named. Raises InputError."""
     root = find_root(repository or Path.cwd())
-    said = fields_of(wanted.fields)
-    found = find_model(wanted.model, wanted.name, datetime.now(UTC).date())
-    printed = Printed(_print_entry, _mapping, lambda made: made.path)
-    make = partial(proposal, found, said, wanted.environment)
-    return change_catalog(forge, root, found.name.rsplit("/", 1)[-1], make, printed, as_json=as_json)
+    fields = fields_of(wanted.fields)
+    model = find_model(wanted.model, wanted.name, datetime.now(UTC).date())
+    printed = Printed(_print_entry, _mapping, lambda entry_change: entry_change.path)
+    make = partial(proposal, model, fields, wanted.environment)
+    return change_catalog(forge, root, model.name.rsplit("/", 1)[-1], make, printed, as_json=as_json)
 
 
-def _print_entry(made: Made) -> None:
-    typer.echo(terminal(label(made.catalog.models[made.name], made.catalog)))
-    for note in made.catalog.models[made.name].facts.notes:
+def _print_entry(entry_change: Made) -> None:
+    typer.echo(terminal(label(entry_change.catalog.models[entry_change.name], entry_change.catalog)))
+    for note in entry_change.catalog.models[entry_change.name].facts.notes:
         typer.echo(f"Note: {terminal(note, 400)}")
-    for name, fits in made.fits.items():
+    for name, fits in entry_change.fits.items():
         typer.echo(f"In {name}:")
         for fit in fits:
-            typer.echo(f"  {terminal(fit_line(made, fit))}")
+            typer.echo(f"  {terminal(fit_line(entry_change, fit))}")
 
 
-def _mapping(made: Made) -> dict[str, Any]:
+def _mapping(entry_change: Made) -> dict[str, Any]:
     return {
         "schema_version": 1,
-        "model": made.name,
-        "path": made.path,
-        "fits": {name: [dataclasses.asdict(fit) for fit in fits] for name, fits in made.fits.items()},
+        "model": entry_change.name,
+        "path": entry_change.path,
+        "fits": {name: [dataclasses.asdict(fit) for fit in fits] for name, fits in entry_change.fits.items()},
     }
 
 

@@ -44,19 +44,19 @@ def compare(
     """Set the measured speed of services or models side by side under one load, and name what is not comparable. What
     was not measured is predicted, and says so. Exit status 1: of one, no figure is known."""
     opened = open_repository(repository)
-    found = [subject for named in subjects for subject in subjects_of(named, opened)]
-    if len(found) < 2:
-        told = f"names {len(found)} server, and nothing to compare it with"
-        raise InputError.at("the command line", "A B...", told, "Name two services, or two models with measurements.")
-    usual = usual_load(found)
+    servers = [subject for named in subjects for subject in subjects_of(named, opened)]
+    if len(servers) < 2:
+        fault = f"names {len(servers)} server, and nothing to compare it with"
+        raise InputError.at("the command line", "A B...", fault, "Name two services, or two models with measurements.")
+    usual = usual_load(servers)
     load = (users or usual[0], prompt_tokens or usual[1], answer_tokens or usual[2])
-    columns = [column_of(subject, load) for subject in found]
+    columns = [column_of(subject, load) for subject in servers]
     apart = [*dict.fromkeys((*differences(columns), *doubts_of(columns, opened.catalog)))]
     if as_json:
         print_json(as_mapping(load, columns, apart))
     else:
         _print(load, columns, apart)
-    return ExitStatus.FINDINGS if any(one.basis == "unknown" for one in columns) else ExitStatus.PASSED
+    return ExitStatus.FINDINGS if any(column.basis == "unknown" for column in columns) else ExitStatus.PASSED
 
 
 def _print(load: tuple[int, int, int], columns: Sequence[Column], apart: Sequence[str]) -> None:
@@ -69,15 +69,15 @@ def _print(load: tuple[int, int, int], columns: Sequence[Column], apart: Sequenc
     line(console, "{:,} users, prompts of {:,} tokens, answers of {:,}".format(*load))
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     table.add_column("")
-    for one in columns:
-        table.add_column(Text(terminal(one.subject.title, 80)), justify="right", overflow="fold")
+    for column in columns:
+        table.add_column(Text(terminal(column.subject.title, 80)), justify="right", overflow="fold")
     rows = [
-        ("on", [f"{one.subject.count} x {one.subject.accelerator}" for one in columns]),
-        ("vLLM", [one.vllm_version for one in columns]),
-        ("figures are", [one.told for one in columns]),
+        ("on", [f"{column.subject.count} x {column.subject.accelerator}" for column in columns]),
+        ("vLLM", [column.vllm_version for column in columns]),
+        ("figures are", [column.basis_in_words for column in columns]),
     ]
     for name, words, worded in FIGURES:
-        values = [one.figures[name] for one in columns]
+        values = [column.figures[name] for column in columns]
         rows.append((words, ["-" if value is None else worded(value) for value in values]))
     for words, cells in rows:
         table.add_row(words, *(Text(terminal(cell)) for cell in cells))

@@ -89,11 +89,11 @@ def explain(
         raise InputError.at("the command line", "SERVICE", "names neither a service nor a log", fix)
     opened = open_repository(repository)
     look_up = partial(load_model, catalog=opened.catalog)
-    given = Question(
+    question = Question(
         model, accelerator or None, count, split_words(vllm_args), vllm_version, memory_gib, None, look_up=look_up
     )
     if log is not None and not service:
-        explained = explain_lines(_read(log), given, opened.catalog, policies=FolderSnapshot(opened.root))
+        explained = explain_lines(_read(log), question, opened.catalog, policies=FolderSnapshot(opened.root))
     else:
         from neuroscale.actions.explained_service import explain_log_of, explain_service
 
@@ -102,10 +102,10 @@ def explain(
             raise InputError.at("the command line", "--seconds", f"{seconds:g} is not a time to read counters", fix)
         where = Where(context, kubeconfig, state)
         if log is not None:
-            explained = explain_log_of(service, environment, _read(log), given, where, opened)
+            explained = explain_log_of(service, environment, _read(log), question, where, opened)
         else:
             seconds = 0 if record else seconds  # a start has no counters
-            explained = explain_service(service, environment, where, given, opened, seconds, TO_STDERR)
+            explained = explain_service(service, environment, where, question, opened, seconds, TO_STDERR)
     if not record:
         return show(explained, as_json=as_json)
     from neuroscale.actions import measurement_records

@@ -74,25 +74,25 @@ def show_history(
         except NeuroscaleError as error:
             missing.append(f"The forge (who asked and approved, and what the gate and the smoke tests said): {error}")
             tip = _fetched(opened.root, branch)
-        there = (*services_of(GitSnapshot(git, tip)), *removed_services(git, tip))
-        path = find_service(service, there, opened.root, f"{branch}, nor was it one")
-        found = changes(git, tip, path, limit)
+        known = (*services_of(GitSnapshot(git, tip)), *removed_services(git, tip))
+        path = find_service(service, known, opened.root, f"{branch}, nor was it one")
+        history = changes(git, tip, path, limit)
         if git.text("rev-parse", "--is-shallow-repository") == "true":
             missing.append("Git: the clone is shallow, so older changes are not in it. Run: git fetch --unshallow")
         if forge is not None:
-            found, told = with_pull_requests(forge, branch, found)
-            missing += told
+            history, gaps = with_pull_requests(forge, branch, history)
+            missing += gaps
         where = asked_cluster(Where(context, kubeconfig, state), opened.root, path.environment, TO_STDERR)
         try:
             with open_cluster(where) as cluster:
-                found, told = with_deployments(git, cluster, path, found)
-            missing += told
+                history, gaps = with_deployments(git, cluster, path, history)
+            missing += gaps
         except NeuroscaleError as error:
             missing.append(f"Argo CD: {error}")
     if as_json:
-        print_json(_mapping(path, found, missing))
+        print_json(_mapping(path, history, missing))
     else:
-        for line in _lines(path, branch, found, limit, missing):
+        for line in _lines(path, branch, history, limit, missing):
             typer.echo(line)
     return ExitStatus.PASSED
 
@@ -106,12 +106,12 @@ def _fetched(root: Path, branch: str) -> str:
         return clone.tip
 
 
-def _mapping(path: ServicePath, found: list[Change], missing: list[str]) -> dict[str, Any]:
+def _mapping(path: ServicePath, history: list[Change], missing: list[str]) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "service": path.service,
         "environment": path.environment,
-        "changes": [_as_json(dataclasses.asdict(one)) for one in found],
+        "changes": [_as_json(dataclasses.asdict(change)) for change in history],
         "missing": missing,
     }
 
@@ -120,16 +120,16 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, ChangedAnswer):
         return value.model_dump()
     if isinstance(value, dict):
-        return {name: _as_json(one) for name, one in value.items()}
+        return {name: _as_json(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_as_json(one) for one in value]
+        return [_as_json(item) for item in value]
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-def _lines(path: ServicePath, branch: str, found: list[Change], limit: int, missing: list[str]) -> Iterator[str]:
-    most = f"the last {counted(limit, 'change')}" if len(found) == limit else counted(len(found), "change")
+def _lines(path: ServicePath, branch: str, history: list[Change], limit: int, missing: list[str]) -> Iterator[str]:
+    most = f"the last {counted(limit, 'change')}" if len(history) == limit else counted(len(history), "change")
     yield f"{path.name}: {most} on {branch}, the newest first"
-    for change in found:
+    for change in history:
         yield ""
         yield f"{_time(change.merged)}  {change.kind}  {change.commit[:12]}  {terminal(change.subject)}"
         for name, text in _rows(change):
@@ -137,41 +137,41 @@ def _lines(path: ServicePath, branch: str, found: list[Change], limit: int, miss
     if missing:
         yield ""
         yield "Missing from this answer"
-    for one in missing:
-        yield f"  - {terminal(one, 1000)}"
+    for gap in missing:
+        yield f"  - {terminal(gap, 1000)}"
 
 
 def _rows(change: Change) -> Iterator[tuple[str, str]]:
-    asked = change.asked
-    if asked is None:
+    pull = change.asked
+    if pull is None:
         yield "by", change.author
     else:
-        approved = f"approved by {', '.join(asked.approved_by)}" if asked.approved_by else "approved by nobody"
-        person = f" on behalf of {asked.asked_for}" if asked.asked_for else ""
-        yield "asked by", f"{asked.asked_by}{person}, {approved}: {asked.url}"
+        approved = f"approved by {', '.join(pull.approved_by)}" if pull.approved_by else "approved by nobody"
+        person = f" on behalf of {pull.asked_for}" if pull.asked_for else ""
+        yield "asked by", f"{pull.asked_by}{person}, {approved}: {pull.url}"
     if change.kind == "changed" and change.answers:
         yield "answers", "; ".join(map(_answer, change.answers))
     elif change.kind == "added":
-        yield "answers", "; ".join(f"{one.field} {one.after}" for one in change.answers)
+        yield "answers", "; ".join(f"{answer.field} {answer.after}" for answer in change.answers)
     if change.plan:
         yield "plan", "; ".join(change.plan)
     if change.kind == "changed":
         yield "files", ", ".join(change.files)
-    why = [*([asked.why] if asked and asked.why else []), *change.reasons]
+    why = [*([pull.why] if pull and pull.why else []), *change.reasons]
     if why:
         yield "why", " ".join("; ".join(why).split())
-    if asked is not None:
-        said = [f"'{one.text}' (comment by {one.author})" for one in asked.gate_comments]
-        yield "gate", ": ".join([asked.gate or "no status", *said])
-        tests = [f"'{one.text}' (comment by {one.author})" for one in asked.smoke_tests]
+    if pull is not None:
+        comments = [f"'{comment.text}' (comment by {comment.author})" for comment in pull.gate_comments]
+        yield "gate", ": ".join([pull.gate or "no status", *comments])
+        tests = [f"'{comment.text}' (comment by {comment.author})" for comment in pull.smoke_tests]
         yield "smoke tests", "; ".join(tests) or "no comment"
     if change.live is not None:
         latest = ", at the latest: Argo CD keeps no older deployment" if change.live.at_the_latest else ""
         yield "live", f"{_time(change.live.since)}{latest}"
 
 
-def _answer(one: ChangedAnswer) -> str:
-    return f"{one.field} {one.before or 'not set'} -> {one.after or 'not set'}"
+def _answer(answer: ChangedAnswer) -> str:
+    return f"{answer.field} {answer.before or 'not set'} -> {answer.after or 'not set'}"
 
 
 def _time(when: datetime) -> str:

@@ -56,22 +56,22 @@ def manage_key(
     opened = open_repository(repository)
     status = ExitStatus.PASSED
     with opened_service(service, environment, Where(context, kubeconfig, state), opened, TO_STDERR) as chosen:
-        cluster, found = chosen.cluster, chosen.service
-        if rotate and key.get(cluster, found.namespace, secret_name(found.name)) is not None:
-            status = _replace(cluster, found, wait, with_outage)
+        cluster, target = chosen.cluster, chosen.service
+        if rotate and key.get(cluster, target.namespace, secret_name(target.name)) is not None:
+            status = _replace(cluster, target, wait, with_outage)
         else:
-            made = key.ensure(cluster, found.namespace, found.name).created
-            place = f"{found.namespace}/{secret_name(found.name)}"
-            _tell(f"The Secret {place} holds {'a new key' if made else 'its key already'}.")
-            if not found.live:
+            is_new = key.ensure(cluster, target.namespace, target.name).created
+            place = f"{target.namespace}/{secret_name(target.name)}"
+            _tell(f"The Secret {place} holds {'a new key' if is_new else 'its key already'}.")
+            if not target.live:
                 _tell("The service itself is not in the cluster yet.")
         if show:
-            typer.echo(key.read(cluster, found.namespace, found.name).secret)
+            typer.echo(key.read(cluster, target.namespace, target.name).secret)
     return status
 
 
-def _replace(cluster: Cluster, found: Service, seconds: float | None, with_outage: bool) -> ExitStatus:
-    rotation = rotate(cluster, found.namespace, found.name, _tell, seconds=seconds, with_outage=with_outage)
+def _replace(cluster: Cluster, service: Service, seconds: float | None, with_outage: bool) -> ExitStatus:
+    rotation = rotate(cluster, service.namespace, service.name, _tell, seconds=seconds, with_outage=with_outage)
     if rotation.proven:
         _tell("Every ready pod takes the new key, and refuses the earlier one and requests without a key.")
         return ExitStatus.PASSED

@@ -37,19 +37,19 @@ def make_keys(
     opened = open_repository(repository)
     where = asked_cluster(Where(context, kubeconfig, state), opened.root, environment, TO_STDERR)
     target = _target(where, opened.root, opened.settings.repository.default_branch, environment)
-    wanted = [one for one in target.services if key.reference(one.wanted) is not None]
+    wanted = [service for service in target.services if key.reference(service.wanted) is not None]
     problems = []
     # A Secret is deleted with its service only if it was made after the service, so this waits up to `wait` seconds for
     # services.
     with open_cluster(where) as cluster:
-        for one in _in_time(cluster, wanted, time.monotonic() + wait):
+        for service in _in_time(cluster, wanted, time.monotonic() + wait):
             try:
-                made = key.ensure(cluster, one.namespace, one.name, labels=one.labels)
+                outcome = key.ensure(cluster, service.namespace, service.name, labels=service.labels)
             except InputError as error:
-                problems.append(f"{environment}/{one.name}: {error}")
+                problems.append(f"{environment}/{service.name}: {error}")
                 continue
-            if made.created:
-                typer.echo(f"{environment}/{one.name}: made a key")
+            if outcome.created:
+                typer.echo(f"{environment}/{service.name}: made a key")
     typer.echo(f"{environment}: {len(wanted) - len(problems)} of {len(wanted)} services have a key")
     for problem in problems:
         typer.echo(terminal(problem), err=True)
@@ -69,9 +69,9 @@ def _in_time(cluster: Cluster, services: list[Service], ends: float) -> Iterator
     waiting = services
     while waiting:
         over = time.monotonic() >= ends
-        there = [one for one in waiting if over or _is_there(cluster, one)]
-        yield from there
-        waiting = [one for one in waiting if one not in there]
+        present = [service for service in waiting if over or _is_there(cluster, service)]
+        yield from present
+        waiting = [service for service in waiting if service not in present]
         if waiting:
             time.sleep(_BETWEEN)
 

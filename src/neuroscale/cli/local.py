@@ -70,8 +70,8 @@ def local_up(
     of_environments = tuple(environments) if environments else None
     pages = _can_plan(root)
     if portal and not pages:
-        told = "portal needs the pages' server, which cannot plan with what the repository holds"
-        raise InputError.at("the command line", "--with", told, "Mend the repository first.")
+        message = "portal needs the pages' server, which cannot plan with what the repository holds"
+        raise InputError.at("the command line", "--with", message, "Mend the repository first.")
     portal = portal if pages else False
     options = Options(runner_capacity, cluster, of_environments, cost=cost, pages=pages, portal=portal)
     forge = up(_folder(state, repository), root, options, _tell)
@@ -82,8 +82,8 @@ def local_up(
     for line in (*_pages_lines(forge), *_forge_lines(forge, root)):
         typer.echo(line)
     if forge.state.instance.cluster:
-        told = "The cluster, whose nodes with accelerators are simulated"
-        typer.echo(f"{told}: export KUBECONFIG={kubeconfig(forge.state)}")
+        label = "The cluster, whose nodes with accelerators are simulated"
+        typer.echo(f"{label}: export KUBECONFIG={kubeconfig(forge.state)}")
     for note in notes(forge.state):
         typer.echo(f"Note: {note}")
     return ExitStatus.PASSED
@@ -126,8 +126,8 @@ def _forge_lines(forge: LocalForge, root: Path) -> list[str]:
 
     address, name = forge.platform.clone_url, "local"
     with contextlib.closing(Git(root)) as git:
-        there = git.run("remote", "get-url", "--", name, check=False)
-    held = there.stdout.decode(errors="replace").strip() if there.returncode == 0 else ""
+        existing = git.run("remote", "get-url", "--", name, check=False)
+    held = existing.stdout.decode(errors="replace").strip() if existing.returncode == 0 else ""
     ask = f"{shlex.quote(own_program())} request --interactive"
     lines = ["Ask for a service there, in this repository:"]
     if forge.state.folder == (root / LOCAL_STATE).absolute():
@@ -166,8 +166,8 @@ def local_kubeconfig(state: LocalStateOption = None, repository: RepositoryOptio
     from neuroscale.local.state import State
 
     folder = _folder(state, repository)
-    found = State.read(folder)
-    path = kubeconfig(found) if found is not None and found.instance.cluster else None
+    platform = State.read(folder)
+    path = kubeconfig(platform) if platform is not None and platform.instance.cluster else None
     if path is None or not path.exists():
         problem = Problem(str(folder), "", "does not hold a cluster", "Start one: neuroscale local up --cluster")
         raise InputError(problem)
@@ -197,8 +197,8 @@ def local_status(
     from neuroscale.local.state import State
 
     folder = _folder(state, repository)
-    found = State.read(folder)
-    status = look(found) if found is not None else Status(str(folder), "", False, (), ())
+    platform = State.read(folder)
+    status = look(platform) if platform is not None else Status(str(folder), "", False, (), ())
     if as_json:
         print_json(dataclasses.asdict(status))
     elif not status.processes:
@@ -221,8 +221,8 @@ def local_logs(
     from neuroscale.local.state import State
 
     folder = _folder(state, repository)
-    found = State.read(folder)
-    logs = {path.stem: path for path in sorted(found.logs.glob("*.log"))} if found else {}
+    platform = State.read(folder)
+    logs = {path.stem: path for path in sorted(platform.logs.glob("*.log"))} if platform else {}
     if not logs or (name and name not in logs):
         known = f"Name one of {', '.join(logs)}." if logs else "Start it: neuroscale local up."
         raise InputError.at("the command line", "NAME", f"{folder} has no log of {name}", known)

@@ -71,29 +71,29 @@ def show_metrics(
         at = prometheus.now()
         seen = namespaces(prometheus, name, at, seconds)
         if namespace:
-            seen = [one for one in seen if one == namespace]
+            seen = [each for each in seen if each == namespace]
         if len(seen) > 1:
             message = f"{name!r} is in several namespaces: {', '.join(seen)}"
             raise InputError.at("the command line", "SERVICE", message, "Name one with --namespace.")
         if seen:
-            found, told = read(prometheus, seen[0], name, at, seconds, chart_columns()), ""
+            metrics, why_unseen = read(prometheus, seen[0], name, at, seconds, chart_columns()), ""
         else:
             look = lines_with(where.options, None).own(f"status {name}")
-            found, told = None, unseen(prometheus, name, at, seconds, look)
+            metrics, why_unseen = None, unseen(prometheus, name, at, seconds, look)
         place = prometheus.place
     if as_json:
-        print_json(record(found, name, told, place))
-    elif found is None:
+        print_json(record(metrics, name, why_unseen, place))
+    elif metrics is None:
         inside = f" in the namespace {namespace}" if namespace else ""
-        typer.echo(terminal(f"{name}{inside}: no data of the last {duration(seconds)}. {told}", 2000))
+        typer.echo(terminal(f"{name}{inside}: no data of the last {duration(seconds)}. {why_unseen}", 2000))
     else:
-        print_metrics(found, place)
-    return ExitStatus.PASSED if found is not None and found.fresh else ExitStatus.FINDINGS
+        print_metrics(metrics, place)
+    return ExitStatus.PASSED if metrics is not None and metrics.fresh else ExitStatus.FINDINGS
 
 
 def _seconds(text: str) -> float:
-    found = _SINCE.fullmatch(text)
-    seconds = int(found[1]) * _SECONDS[found[2]] if found else 0
+    match = _SINCE.fullmatch(text)
+    seconds = int(match[1]) * _SECONDS[match[2]] if match else 0
     if not _LEAST <= seconds <= _MOST:
         message = f"{text!r} is not a time from 1m to 30d"
         raise InputError.at("the command line", "--since", message, "Write 15m, 90s, 6h or 2d.")

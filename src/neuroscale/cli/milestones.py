@@ -40,14 +40,14 @@ def print_list(lessons: Sequence[Lesson], console: Console) -> None:
         box=None,
         pad_edge=False,
     )
-    for one in lessons:
-        table.add_row(terminal(one.name), terminal(one.title), one.evidence, terminal(", ".join(one.needs)))
+    for lesson in lessons:
+        table.add_row(terminal(lesson.name), terminal(lesson.title), lesson.evidence, terminal(", ".join(lesson.needs)))
     console.print(table)
 
 
 def list_as_mapping(lessons: Sequence[Lesson]) -> dict[str, Any]:
     """The lessons for programs."""
-    return {"schema_version": 1, "lessons": [_facts(one) for one in lessons]}
+    return {"schema_version": 1, "lessons": [_facts(lesson) for lesson in lessons]}
 
 
 def _facts(lesson: Lesson) -> dict[str, Any]:
@@ -74,34 +74,34 @@ def print_outcomes(outcomes: Sequence[LessonRun], stale: Sequence[str], console:
         pad_edge=False,
     )
     table.add_column("seconds", justify="right")
-    for one in outcomes:
+    for outcome in outcomes:
         cells = [
-            f"[{_STYLES[ending.state]}]{word(one.lesson, part, ending.state)}[/]"
-            for part, ending in one.endings.items()
+            f"[{_STYLES[ending.state]}]{word(outcome.lesson, part, ending.state)}[/]"
+            for part, ending in outcome.endings.items()
         ]
-        table.add_row(terminal(one.lesson.name), *cells, f"{one.seconds:.1f}")
+        table.add_row(terminal(outcome.lesson.name), *cells, f"{outcome.seconds:.1f}")
     console.print()
     console.print(table)
-    for one in outcomes:
-        _print_why(one, console)
+    for outcome in outcomes:
+        _print_why(outcome, console)
     if stale:
         console.print("\nPages that hold another output than this run's (renew them with --renew):", markup=False)
         for name in stale:
             console.print(f"  {terminal(name)}", markup=False)
-    green, red = sum(one.green for one in outcomes), sum(one.red for one in outcomes)
+    green, red = sum(outcome.green for outcome in outcomes), sum(outcome.red for outcome in outcomes)
     rest = len(outcomes) - green - red
     words = [f"{green} of {counted(len(outcomes), 'lesson')} held"]
     words += [f"{red} red"] if red else []
     words += [f"{rest} not run, which is not green"] if rest else []
-    console.print(f"\n{', '.join(words)}; {duration(sum(one.seconds for one in outcomes))}", markup=False)
+    console.print(f"\n{', '.join(words)}; {duration(sum(outcome.seconds for outcome in outcomes))}", markup=False)
 
 
 def _print_why(outcome: LessonRun, console: Console) -> None:
-    told = ""
+    reason = ""
     for part, ending in outcome.endings.items():
-        if ending.state is State.HOLDS or ending.reason == told:
+        if ending.state is State.HOLDS or ending.reason == reason:
             continue
-        told = ending.reason
+        reason = ending.reason
         console.print(f"\n{terminal(outcome.lesson.name)}, {part}: {_why(part, ending)}", markup=False, soft_wrap=True)
         if ending.state is not State.NOT_RUN:
             for line in ending.output.splitlines()[-_SHOWN_LINES:]:
@@ -120,15 +120,15 @@ def as_mapping(outcomes: Sequence[LessonRun], stale: Sequence[str]) -> dict[str,
         "schema_version": 1,
         "lessons": [
             {
-                **_facts(one.lesson),
-                "green": one.green,
-                "seconds": round(one.seconds, 1),
+                **_facts(outcome.lesson),
+                "green": outcome.green,
+                "seconds": round(outcome.seconds, 1),
                 **{
                     part: {"state": ending.state, "seconds": round(ending.seconds, 1), "reason": ending.reason}
-                    for part, ending in one.endings.items()
+                    for part, ending in outcome.endings.items()
                 },
             }
-            for one in outcomes
+            for outcome in outcomes
         ],
         "stale_pages": list(stale),
     }

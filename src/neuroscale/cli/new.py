@@ -30,10 +30,10 @@ def new_service(answers: Path | None, repository: Path | None, *, interactive: b
     check_source(answers, interactive=interactive)
     opened = open_repository(repository)
     catalog, settings = opened.catalog, opened.settings
-    given = ask(opened) if answers is None else read_answers(answers)
+    form = ask(opened) if answers is None else read_answers(answers)
     try:
-        with given.located():
-            request = request_of(given.values, opened.known)
+        with form.located():
+            request = request_of(form.values, opened.known)
             planned = opened.plan(request)
             files = pull_request_of(request, planned, opened.template).files
     except RefusedPlanError as error:
@@ -61,8 +61,8 @@ def _check_new(files: Mapping[str, str], root: Path) -> None:
     from neuroscale.repo.layout import REQUEST_FILE
 
     for path, text in files.items():
-        there = root / path
-        if path.endswith(f"/{REQUEST_FILE}") and there.is_file() and there.read_text(encoding="utf-8") != text:
+        present = root / path
+        if path.endswith(f"/{REQUEST_FILE}") and present.is_file() and present.read_text(encoding="utf-8") != text:
             raise InputError.at(
                 path,
                 "",

@@ -36,40 +36,40 @@ def show_plan(
     from neuroscale.planning.override_shortfalls import unmet_demands
 
     opened = open_repository(repository)
-    asked = opened.read_request(request, TO_STDERR)
-    made = opened.plan(asked)
+    wanted = opened.read_request(request, TO_STDERR)
+    planned = opened.plan(wanted)
     if picture is not None:
         from neuroscale.report.memory_picture import write_picture
 
-        where = opened.catalog.accelerators[made.accelerator].title
-        write_picture(made.memory_gib, f"{made.model} on {made.accelerator_count} x {where}", picture)
-    unmet = unmet_demands(made, opened.catalog, opened.settings)
+        where = opened.catalog.accelerators[planned.accelerator].title
+        write_picture(planned.memory_gib, f"{planned.model} on {planned.accelerator_count} x {where}", picture)
+    unmet = unmet_demands(planned, opened.catalog, opened.settings)
     compared = context is not None or kubeconfig is not None
-    refused = made.verdict == "refused"
+    refused = planned.verdict == "refused"
     advice = None
     if refused:  # what else would do takes longer than a plan
         from neuroscale.planning.advice import advise
 
-        advice = advise(asked, opened.catalog, opened.settings)
+        advice = advise(wanted, opened.catalog, opened.settings)
     room, name = None, ""
     if compared and not refused:  # a refused plan has no pods that could find room
         from neuroscale.cluster.capacity_reader import room_for
 
-        room, name = room_for(opened, asked, made, context, kubeconfig)
+        room, name = room_for(opened, wanted, planned, context, kubeconfig)
     if as_json:
-        found = made.model_dump(mode="json") | {"unmet_demands": list(unmet)}
+        facts = planned.model_dump(mode="json") | {"unmet_demands": list(unmet)}
         if advice is not None:
             from neuroscale.report.advice_view import instead
 
-            found["choices"] = instead(advice)
+            facts["choices"] = instead(advice)
         if compared:
-            found["cluster"] = {"name": name, **dataclasses.asdict(room)} if room else None
-        print_json(found)
+            facts["cluster"] = {"name": name, **dataclasses.asdict(room)} if room else None
+        print_json(facts)
     else:
         from neuroscale.report.plan_view import field, print_plan, print_room
 
         console = plain_console()
-        print_plan(made, console)
+        print_plan(planned, console)
         if advice is not None:
             from neuroscale.report.advice_view import print_instead
 

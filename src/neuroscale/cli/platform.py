@@ -48,7 +48,7 @@ def show_platform_costs(
     Prometheus and OpenCost. Programs without a price are named with the reason."""
     opened = open_repository(repository)
     settings = opened.settings
-    names = [name for name, one in settings.environments.items() if one.cluster != "local"]
+    names = [name for name, configured in settings.environments.items() if configured.cluster != "local"]
     if environment and environment not in names:
         why = (
             "runs on this machine, where its programs are processes"
@@ -58,14 +58,14 @@ def show_platform_costs(
         raise InputError.at("command line", "--environment", f"{environment!r} {why}", suggest(environment, names))
     prices = Prices(opened.catalog, settings.environments)
     snapshot = FolderSnapshot(opened.root)
-    found = {
+    costs = {
         name: priced(platform_side(snapshot, settings, name), name, prices)
         for name in ([environment] if environment else names)
     }
     if as_json:
-        print_json(platform_cost_view.as_mapping(found))
+        print_json(platform_cost_view.as_mapping(costs))
         return ExitStatus.PASSED
-    platform_cost_view.print_costs(found, plain_console(120))
+    platform_cost_view.print_costs(costs, plain_console(120))
     return ExitStatus.PASSED
 
 
@@ -84,18 +84,18 @@ def check_forge(
     branch = settings.default_branch
     with closing(Git(root)) as git:
         forge = connect(remote_address(git, remote), find_token(token_file))
-    found = problems(forge, branch)
+    faults = problems(forge, branch)
     if as_json:
-        print_json({"schema_version": 1, "repository": forge.repository.slug, "branch": branch, "problems": found})
+        print_json({"schema_version": 1, "repository": forge.repository.slug, "branch": branch, "problems": faults})
     else:
-        for problem in found:
+        for problem in faults:
             typer.echo(terminal(problem))
-        if not found:
+        if not faults:
             typer.echo(terminal(f"{forge.repository.slug}: {branch} needs a pull request, the gate and an approval."))
         if not settings.smoke_account:
             missing = f"{SETTINGS} names no account of the smoke workflow (repository.smoke_account)"
             typer.echo(f"Note: {missing}, so no comment proves to `neuroscale promote` that a service passed.")
-    return ExitStatus.FINDINGS if found else ExitStatus.PASSED
+    return ExitStatus.FINDINGS if faults else ExitStatus.PASSED
 
 
 # No name or password: everybody who can read an Application could read them.
@@ -187,9 +187,10 @@ def install_platform(
     """Configure a cluster's Argo CD to deploy the platform. Repeat it after a change of settings, teams or charts."""
     wanted, settings = installed_objects(repository, environment, repo_url, revision)
 
-    def tell(one: Applied) -> None:
+    def tell(applied: Applied) -> None:
         if not as_json:
-            typer.echo(f"{one.identity}: {'would be ' if dry_run and one.result != 'unchanged' else ''}{one.result}")
+            would = "would be " if dry_run and applied.result != "unchanged" else ""
+            typer.echo(f"{applied.identity}: {would}{applied.result}")
 
     with Cluster.of_kubeconfig(kubeconfig, context) as cluster:
         done = install(cluster, environment, wanted, dry_run=dry_run, tell=tell)
@@ -204,12 +205,12 @@ def install_platform(
             "dry_run": dry_run,
             "objects": [
                 {
-                    "kind": one.identity.kind,
-                    "namespace": one.identity.namespace,
-                    "name": one.identity.name,
-                    "result": one.result,
+                    "kind": applied.identity.kind,
+                    "namespace": applied.identity.namespace,
+                    "name": applied.identity.name,
+                    "result": applied.result,
                 }
-                for one in done.applied
+                for applied in done.applied
             ],
             "notes": notes,
         }

@@ -25,17 +25,18 @@ def list_policies(as_json: JsonOption = False, repository: RepositoryOption = No
     from neuroscale.policies.description import describe
 
     snapshot, policies = _read(repository)
-    found = [describe(snapshot, policies, one) for one in policies.policies]
+    descriptions = [describe(snapshot, policies, policy) for policy in policies.policies]
     if as_json:
-        print_json({"policies": [{"name": one.name, "title": one.title, "demands": one.description} for one in found]})
+        rows = [{"name": each.name, "title": each.title, "demands": each.description} for each in descriptions]
+        print_json({"policies": rows})
         return ExitStatus.PASSED
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="", padding=(0, 2, 0, 0))
     for title in ("policy", "demands"):
         table.add_column(title, overflow="fold")
-    for one in found:
-        table.add_row(one.name, one.description)
+    for description in descriptions:
+        table.add_row(description.name, description.description)
     _console().print(table)
     return ExitStatus.PASSED
 
@@ -56,30 +57,30 @@ def explain_policy(
     from neuroscale.policies.description import describe
 
     snapshot, policies = _read(repository)
-    policy = next((one for one in policies.policies if one.name == name), None)
+    policy = next((candidate for candidate in policies.policies if candidate.name == name), None)
     if policy is None:
-        fix = suggest(name, [one.name for one in policies.policies])
+        fix = suggest(name, [candidate.name for candidate in policies.policies])
         raise InputError.at("the command line", "NAME", f"{name!r} is not a policy of this repository", fix)
     if case is not None:
         refused = bad_object(snapshot, name, case)
         print_json(refused) if as_json else typer.echo(dump(refused), nl=False)
         return ExitStatus.PASSED
-    found = describe(snapshot, policies, policy)
+    description = describe(snapshot, policies, policy)
     if as_json:
-        print_json(asdict(found))
+        print_json(asdict(description))
         return ExitStatus.PASSED
     console = _console()
-    console.print(f"{found.name}: {found.title}", style="bold")
+    console.print(f"{description.name}: {description.title}", style="bold")
     parts = [
-        ("Demands", [found.description]),
-        ("Why", [found.why]),
-        *([("Lesson", [f"neuroscale milestones {found.lesson}"])] if found.lesson else []),
-        ("Write instead", [found.fix]),
-        ("Judges", found.kinds),
-        ("Reads the fields", [", ".join(found.fields) or "of the object as a whole"]),
-        ("Says", found.messages),
-        ("Tests", [f"{found.good} objects pass, {found.bad} are refused"]),
-        ("Exceptions", found.exceptions or ["none"]),
+        ("Demands", [description.description]),
+        ("Why", [description.why]),
+        *([("Lesson", [f"neuroscale milestones {description.lesson}"])] if description.lesson else []),
+        ("Write instead", [description.fix]),
+        ("Judges", description.kinds),
+        ("Reads the fields", [", ".join(description.fields) or "of the object as a whole"]),
+        ("Says", description.messages),
+        ("Tests", [f"{description.good} objects pass, {description.bad} are refused"]),
+        ("Exceptions", description.exceptions or ["none"]),
     ]
     for title, lines in parts:
         console.print(f"\n{title}")
@@ -121,11 +122,11 @@ def show_coverage(as_json: JsonOption = False, repository: RepositoryOption = No
     for title in ("kind", "policies", "not judged by"):
         table.add_column(title, overflow="fold")
     names = [policy.name for policy in policies.policies]
-    for (version, of_kind), found in by_policies.items():
-        missing = [name for name in names if name not in found]
-        few = missing if len(missing) <= len(found) else [f"{len(missing)} others"]
-        shown = f"all {len(names)}" if not missing else ", ".join(found) if few != missing else str(len(found))
-        table.add_row(f"{version} {of_kind}", shown, ", ".join(few))
+    for (version, of_kind), judges in by_policies.items():
+        missing = [name for name in names if name not in judges]
+        few = missing if len(missing) <= len(judges) else [f"{len(missing)} others"]
+        judged_by = f"all {len(names)}" if not missing else ", ".join(judges) if few != missing else str(len(judges))
+        table.add_row(f"{version} {of_kind}", judged_by, ", ".join(few))
     console = _console()
     console.print(table)
     titles = (

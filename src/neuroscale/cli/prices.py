@@ -25,23 +25,23 @@ from neuroscale.repo.layout import find_root
 from neuroscale.repo.snapshot import FolderSnapshot
 
 
-def update(asked: PriceOptions, repository: Path | None, forge: ForgeChoice | None, *, as_json: bool) -> int:
+def update(options: PriceOptions, repository: Path | None, forge: ForgeChoice | None, *, as_json: bool) -> int:
     """Write the price list, or open its pull request if a forge is named. Raises InputError."""
     root = find_root(repository or Path.cwd())
-    make = partial(proposal, asked, export_text(asked))
+    make = partial(proposal, options, export_text(options))
     snapshot = FolderSnapshot(root)
     name = "" if forge is None else make(snapshot, snapshot).made.update.name
-    printed = Printed(_print, _mapping, lambda made: made.update.path)
+    printed = Printed(_print, _mapping, lambda list_change: list_change.update.path)
     return change_catalog(forge, root, f"prices-{name}", make, printed, as_json=as_json)
 
 
-def _print(made: Made) -> None:
-    for sentence in sentences(made):
+def _print(list_change: Made) -> None:
+    for sentence in sentences(list_change):
         typer.echo(terminal(sentence, 4000))
 
 
-def _mapping(made: Made) -> dict[str, Any]:
-    export, update = made.export, made.update
+def _mapping(list_change: Made) -> dict[str, Any]:
+    export, update = list_change.export, list_change.update
     return {
         "schema_version": 1,
         "list": update.name,
@@ -59,9 +59,9 @@ def _mapping(made: Made) -> dict[str, Any]:
             }
             for change in update.changes
         ],
-        "left_alone": [{"product": one.product, "reason": one.reason} for one in export.unread],
+        "left_alone": [{"product": product.product, "reason": product.reason} for product in export.unread],
         "other_products": export.others,
-        "environments": list(made.environments),
+        "environments": list(list_change.environments),
     }
 
 
@@ -112,6 +112,6 @@ def update_prices(
     """Take the prices of accelerators out of a provider's export into a price list of the catalog. Prices that the
     file does not have stay with their own date. A second run with the same file changes nothing."""
 
-    asked = PriceOptions(file, price_list, region, tier.value, factor)
+    options = PriceOptions(file, price_list, region, tier.value, factor)
     forge = ForgeChoice(repository, remote, token_file, local).if_asked(pull_request=pull_request)
-    return update(asked, repository, forge, as_json=as_json)
+    return update(options, repository, forge, as_json=as_json)

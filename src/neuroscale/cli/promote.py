@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def promote_service(
     service: ChangedServiceArgument,
     to: Annotated[str, typer.Option("--to", help="The environment that gets the service.")],
-    given: SetOption = None,
+    assigned: SetOption = None,
     removed: UnsetOption = None,
     reason: ReasonOption = "",
     until: UntilOption = "",
@@ -57,7 +57,7 @@ def promote_service(
     from neuroscale.forge.service_changes import Named, Promoted
     from neuroscale.request.field_changes import read_changes
 
-    changes = read_changes(given or (), removed or (), reason, until)
+    changes = read_changes(assigned or (), removed or (), reason, until)
     where = Where(context, kubeconfig, state)
     forge = ForgeChoice(repository, remote, token_file, local)
 

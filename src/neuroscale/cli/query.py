@@ -40,9 +40,9 @@ from neuroscale.repo.layout import ServicePath
 from neuroscale.request.service_request import Request
 
 _WATCHED: tuple[tuple[str, str, Callable[[Snapshot], float | None], Callable[[float], str]], ...] = (
-    ("running", "requests running", lambda one: one.running, lambda value: f"{value:,.0f}"),
-    ("waiting", "requests waiting", lambda one: one.waiting, lambda value: f"{value:,.0f}"),
-    ("kv_cache_usage", "KV cache used", lambda one: one.kv_cache_usage, lambda value: f"{value:.2%}"),
+    ("running", "requests running", lambda snapshot: snapshot.running, lambda value: f"{value:,.0f}"),
+    ("waiting", "requests waiting", lambda snapshot: snapshot.waiting, lambda value: f"{value:,.0f}"),
+    ("kv_cache_usage", "KV cache used", lambda snapshot: snapshot.kv_cache_usage, lambda value: f"{value:.2%}"),
 )
 
 
@@ -105,8 +105,8 @@ def print_figures(endpoint: Endpoint, answer: chat.Completion, sampler: Sampler,
         typer.echo(f"  {name:<17} {terminal(text)}", err=True)
     if sampler.snapshots:
         typer.echo(f"  {'meanwhile':<17} {'start':>8} {'peak':>8} {'end':>8}", err=True)
-        for _, title, value, shown in _WATCHED:
-            cells = [("?" if one is None else shown(one)).rjust(8) for one in _course(sampler, value)]
+        for _, title, value, worded in _WATCHED:
+            cells = [("?" if figure is None else worded(figure)).rjust(8) for figure in _course(sampler, value)]
             typer.echo(f"  {title:<17} {' '.join(cells)}", err=True)
     if sampler.problem:
         typer.echo(f"  {'not seen':<17} {terminal(sampler.problem)}", err=True)
@@ -115,22 +115,22 @@ def print_figures(endpoint: Endpoint, answer: chat.Completion, sampler: Sampler,
 def _finish(reason: str, longest: int | None) -> str:
     if reason == "length" and longest is not None:
         return f"length: the answer reached the form's longest answer of {longest:,} tokens; --max-tokens asks for more"
-    told = {"stop": "the model ended its answer", "length": "the answer reached its longest length"}.get(reason)
-    return f"{reason}: {told}" if told else reason or "the server gives no reason"
+    ending = {"stop": "the model ended its answer", "length": "the answer reached its longest length"}.get(reason)
+    return f"{reason}: {ending}" if ending else reason or "the server gives no reason"
 
 
 def _course(
     sampler: Sampler, value: Callable[[Snapshot], float | None]
 ) -> tuple[float | None, float | None, float | None]:
     """A metric's value at the start, at its highest and at the end; None if it was missing."""
-    seen = [found for one in sampler.snapshots if (found := value(one)) is not None]
+    seen = [figure for snapshot in sampler.snapshots if (figure := value(snapshot)) is not None]
     return (seen[0], max(seen), seen[-1]) if seen else (None, None, None)
 
 
 def as_mapping(endpoint: Endpoint, answer: chat.Completion, sampler: Sampler) -> dict[str, Any]:
     """The answer and its figures, for programs."""
-    found = dataclasses.asdict(answer)
-    texts = {name: encodable(found.pop(name)) for name in ("text", "reasoning", "finish_reason")}
+    facts = dataclasses.asdict(answer)
+    texts = {name: encodable(facts.pop(name)) for name in ("text", "reasoning", "finish_reason")}
     return {
         "schema_version": 1,
         "service": endpoint.service,
@@ -140,8 +140,8 @@ def as_mapping(endpoint: Endpoint, answer: chat.Completion, sampler: Sampler) ->
         "how": endpoint.how,
         "pod": endpoint.pod,
         **texts,
-        "tool_calls": [encodable(name) for name in found.pop("tool_calls")],
-        **found,
+        "tool_calls": [encodable(name) for name in facts.pop("tool_calls")],
+        **facts,
         "meanwhile": {
             name: dict(zip(("start", "peak", "end"), _course(sampler, value), strict=True))
             for name, _, value, _ in _WATCHED
@@ -188,9 +188,9 @@ def query_service(
 
     if temperature is not None and not math.isfinite(temperature):
         raise InputError.at("--temperature", "", f"{temperature} is not a temperature", "Write a number from 0.")
-    asked = _prompt(prompt)
+    prompt_text = _prompt(prompt)
     messages = [{"role": "system", "content": system}] if system else []
-    messages.append({"role": "user", "content": asked})
+    messages.append({"role": "user", "content": prompt_text})
     where = Where(context, kubeconfig, state)
     with _endpoint(service, environment, base_url, where, repository) as (endpoint, request):
         longest = request.longest_answer_tokens if request is not None and max_tokens is None else None
@@ -215,20 +215,20 @@ def query_service(
 def _endpoint(
     service: str, environment: str, base_url: str, where: Where, repository: Path | None
 ) -> Iterator[tuple[Endpoint, Request | None]]:
-    given = key.from_environment()
-    if base_url and given is not None:
+    api_key = key.from_environment()
+    if base_url and api_key is not None:
         # Address and key suffice: no cluster is asked.
-        with open_endpoint(None, "", service, base_url=base_url, api_key=given) as endpoint:
+        with open_endpoint(None, "", service, base_url=base_url, api_key=api_key) as endpoint:
             yield endpoint, None
         return
     opened = open_repository(repository)
     with opened_service(service, environment, where, opened, TO_STDERR) as chosen:
-        cluster, found = chosen.cluster, chosen.service
+        cluster, target = chosen.cluster, chosen.service
         if not base_url:
-            asked_for = next(one for one in chosen.statuses if one.namespace == found.namespace)
+            asked_for = next(status for status in chosen.statuses if status.namespace == target.namespace)
             _check_answering(asked_for, command_lines(cluster))
-        with open_endpoint(cluster, found.namespace, found.name, base_url=base_url) as endpoint:
-            path = ServicePath(found.environment, found.name) if found.environment else None
+        with open_endpoint(cluster, target.namespace, target.name, base_url=base_url) as endpoint:
+            path = ServicePath(target.environment, target.name) if target.environment else None
             yield endpoint, chosen.clone.request(path) if path else None
 
 
@@ -238,20 +238,20 @@ def _check_answering(status: ServiceStatus, lines: CommandLines) -> None:
         return
     pods = "; ".join(f"pod {pod.name}: {pod.told.rstrip('.')}" for pod in status.pods[:3])
     reason = f"{status.verdict}: {status.reason}".removesuffix(".")
-    told = f"No pod of {status.name} is ready ({pods or 'it has none'}). It is {reason}"
+    message = f"No pod of {status.name} is ready ({pods or 'it has none'}). It is {reason}"
     see = f"See: {lines.own(f'status {status.name}')}"
-    raise EndpointError(f"{told}. {status.next or see}")
+    raise EndpointError(f"{message}. {status.next or see}")
 
 
-def _prompt(given: str) -> str:
+def _prompt(argument: str) -> str:
     """The prompt to send: the argument, or standard input for `-`. Raises InputError if it cannot be sent."""
 
-    prompt = given
-    if given == "-":
+    prompt = argument
+    if argument == "-":
         data = sys.stdin.buffer.read(_LARGEST_PROMPT + 1)
         if len(data) > _LARGEST_PROMPT:
-            told = f"is longer than {_LARGEST_PROMPT:,} bytes"
-            raise InputError.at("standard input", "", told, "No model takes so much: shorten it.")
+            message = f"is longer than {_LARGEST_PROMPT:,} bytes"
+            raise InputError.at("standard input", "", message, "No model takes so much: shorten it.")
         try:
             prompt = data.decode()
         except UnicodeDecodeError as error:

@@ -56,41 +56,41 @@ def reconcile_costs(
     Exit status: 0 no difference is so large, 1 one is or cannot be computed, 2 OpenCost or the forge does not
     answer."""
     opened = open_repository(repository)
-    asked = read_window(window, datetime.now(UTC))
+    span = read_window(window, datetime.now(UTC))
     where = Where(context, kubeconfig, state)
     if dry_run:  # The issue is about real costs, unless --state names the local platform.
         where = or_local(where, opencost_url, environment, opened.root)
     environments = opened.settings.environments
-    with costs_and_plans(opened, asked, environment, where, opencost_url) as known:
+    with costs_and_plans(opened, span, environment, where, opencost_url) as known:
         meter, facts, place = known.meter, known.facts, known.opencost.place
         chosen = (environment,) if environment else compared_environments(meter.metered, facts, environments)
         promised = promises(known.history, chosen)
-    found = compare(meter, facts, promised, chosen, notes_on_history(known.history, "warning"))
+    comparison = compare(meter, facts, promised, chosen, notes_on_history(known.history, "warning"))
     limits = opened.settings.reconciliation
     threshold = Threshold(limits.usd, limits.percent)
     if picture is not None:
         from neuroscale.report.reconciliation_view import write_reconciliation_picture
 
-        write_reconciliation_picture(found, threshold, picture)
+        write_reconciliation_picture(comparison, threshold, picture)
     if as_json:
-        print_json(as_mapping(found, threshold, place))
+        print_json(as_mapping(comparison, threshold, place))
     else:
-        print_comparison(found, threshold, place, plain_console(160))
-    settled = not found.beyond(threshold) and not found.unknown
-    warned = any(note.level == "warning" for note in found.notes)
+        print_comparison(comparison, threshold, place, plain_console(160))
+    settled = not comparison.beyond(threshold) and not comparison.unknown
+    warned = any(note.level == "warning" for note in comparison.notes)
     complete = settled and not warned
     if not dry_run:
-        _keep_issue(found, threshold, chosen, complete=complete, to_errors=as_json)
+        _keep_issue(comparison, threshold, chosen, complete=complete, to_errors=as_json)
     return ExitStatus.PASSED if complete else ExitStatus.FINDINGS
 
 
 def _keep_issue(
-    found: Comparison, threshold: Threshold, environments: Sequence[str], *, complete: bool, to_errors: bool
+    comparison: Comparison, threshold: Threshold, environments: Sequence[str], *, complete: bool, to_errors: bool
 ) -> None:
-    differs = bool(found.beyond(threshold))
+    differs = bool(comparison.beyond(threshold))
     # If not everything was compared, an old difference may still exist: an open issue then says that, and stays open.
-    text = None if complete else issue_text(found, threshold)
+    text = None if complete else issue_text(comparison, threshold)
     title = issue_title(environments, differs=differs)
     forge = connect(repository_url(os.environ), find_token())
-    kept = keep_issue(forge, issue_marker(environments), title, text, may_open=differs)
-    typer.echo(f"Issue: {kept.outcome}{f': {kept.issue.url}' if kept.issue else ''}", err=to_errors)
+    written = keep_issue(forge, issue_marker(environments), title, text, may_open=differs)
+    typer.echo(f"Issue: {written.outcome}{f': {written.issue.url}' if written.issue else ''}", err=to_errors)

@@ -25,11 +25,11 @@ def render_request(
 ) -> int:
     """Render a request and its plan to manifests, and write them."""
     opened = open_repository(repository)
-    asked = opened.read_request(request, TO_STDERR)
+    wanted = opened.read_request(request, TO_STDERR)
     lock = request.parent / PLAN_FILE
     if lock.exists():
         planned = load_plan(read_file(lock), str(lock))
-        if planned.lock.request_digest != request_digest(asked):
+        if planned.lock.request_digest != request_digest(wanted):
             raise InputError.at(
                 str(lock),
                 "",
@@ -37,8 +37,8 @@ def render_request(
                 f"Run `neuroscale replan {request.parent}`.",
             )
     else:
-        planned = opened.plan(asked)
+        planned = opened.plan(wanted)
     folder = out or request.parent
-    write(render(asked, planned, opened.template), folder)
-    typer.echo(f"Rendered {asked.service} into {folder}.")
+    write(render(wanted, planned, opened.template), folder)
+    typer.echo(f"Rendered {wanted.service} into {folder}.")
     return ExitStatus.PASSED

@@ -50,9 +50,9 @@ def request_service(
     if service and not interactive:
         fix = "Add --interactive in place of --answers, or change single answers: neuroscale update SERVICE --set ..."
         raise InputError.at("the command line", "--service", "needs --interactive", fix)
-    given = Answers({}) if answers is None else read_answers(answers)
+    form = Answers({}) if answers is None else read_answers(answers)
     root = find_root(repository or Path.cwd())
-    written = None if answers is None else written_request(given, root)
+    written = None if answers is None else written_request(form, root)
 
     def request(main: Main) -> Request:
         if written is not None:
@@ -60,6 +60,6 @@ def request_service(
         present = answers_of(Named(service, root).version(main).request) if service else None
         return request_of(ask(main.inputs, on_stderr=True, present=present).values, None)
 
-    with opened_publisher(root, remote, token_file, TO_STDERR, local=local) as (git, publisher), given.located():
+    with opened_publisher(root, remote, token_file, TO_STDERR, local=local) as (git, publisher), form.located():
         outcome = Desk(git, publisher, say_progress).propose(Requested(request))
     return print_outcome(outcome, as_json=as_json)

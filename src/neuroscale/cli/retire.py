@@ -43,14 +43,15 @@ def retire_service(
     """Remove a service: show its requests of the last days, what it saves and what remains, and open the pull request
     that removes its folder. `neuroscale restore` brings it back."""
     from neuroscale.actions.chosen_cluster import Where
-    from neuroscale.actions.retirement import said_of
+    from neuroscale.actions.retirement import removal_sentences
     from neuroscale.forge.service_changes import Named, Retired
 
     where = Where(context, kubeconfig, state)
     forge = ForgeChoice(repository, remote, token_file, local)
 
     def change(root: Path, _: object) -> Retired:
-        return Retired(Named(service, root), said_of(where, prometheus_url, root, reason, TO_STDERR, local=local))
+        sentences = removal_sentences(where, prometheus_url, root, reason, TO_STDERR, local=local)
+        return Retired(Named(service, root), sentences)
 
     return run_change(forge, change, dry_run=dry_run, as_json=as_json)
 

@@ -55,33 +55,33 @@ def show_costs(
     """Show what services cost, by OpenCost's meter: rows that add up to the bill, with mixtures of experts weighted
     by active parameters beside it. Exit status: 0 the bill is complete, 1 a warning names what is missing in it
     or wrong, 2 OpenCost cannot be asked or gives no figures."""
-    chosen = next((one for one in BY if one == by), None)
+    chosen = next((grouping for grouping in BY if grouping == by), None)
     if chosen is None:
         raise InputError.at(COMMAND_LINE, "--by", f"rows cannot be grouped by {by!r}", suggest(by, BY))
     if as_csv and as_json:
         raise InputError.at(COMMAND_LINE, "--csv", "stands beside --json", "Give one of them.")
     opened = open_repository(repository)
-    asked = read_window(window, datetime.now(UTC))
+    span = read_window(window, datetime.now(UTC))
     where = or_local(Where(context, kubeconfig, state), opencost_url, environment, opened.root)
-    with costs_and_plans(opened, asked, environment, where, opencost_url) as known:
+    with costs_and_plans(opened, span, environment, where, opencost_url) as known:
         place = known.opencost.place
     notes = notes_on_history(known.history, "note")
-    found = statement_of(known.meter, chosen, known.facts, tuple(opened.settings.environments), notes)
+    statement = statement_of(known.meter, chosen, known.facts, tuple(opened.settings.environments), notes)
     if picture is not None:
         from neuroscale.report.showback_view import write_showback_picture
 
-        write_showback_picture(found, picture)
-    _show(found, place, as_csv=as_csv, as_json=as_json)
-    warned = any(note.level == "warning" for note in found.notes) or (strict and bool(found.unpriced))
+        write_showback_picture(statement, picture)
+    _show(statement, place, as_csv=as_csv, as_json=as_json)
+    warned = any(note.level == "warning" for note in statement.notes) or (strict and bool(statement.unpriced))
     return ExitStatus.FINDINGS if warned else ExitStatus.PASSED
 
 
-def _show(found: Statement, place: str, *, as_csv: bool, as_json: bool) -> None:
+def _show(statement: Statement, place: str, *, as_csv: bool, as_json: bool) -> None:
     if as_json:
-        print_json(showback_view.as_mapping(found, place))
+        print_json(showback_view.as_mapping(statement, place))
     elif as_csv:
-        typer.echo(showback_view.as_csv(found), nl=False)
-        for note in found.notes:
+        typer.echo(showback_view.as_csv(statement), nl=False)
+        for note in statement.notes:
             typer.echo(f"{note.level.capitalize()}: {terminal(note.text, 2000)}", err=True)
     else:
-        showback_view.print_statement(found, place, plain_console(120))
+        showback_view.print_statement(statement, place, plain_console(120))

@@ -39,14 +39,14 @@ from neuroscale.kube.client import KubernetesError, RefusedError
 
 def print_status(answer: ServiceStatuses, question: Question, *, detailed: bool) -> None:
     """Print a line for each service, and all its facts if `detailed`."""
-    width = max((len(label(one)) for one in answer.services), default=0)
-    for one in answer.services:
-        what = f"{one.reason}{_endpoint(one)}" if one.verdict == "ready" else f"{one.reason}. {one.next}"
-        typer.echo(f"{label(one):<{width}}  {one.verdict:<11}  {terminal(what, 4000)}")
+    width = max((len(label(status)) for status in answer.services), default=0)
+    for status in answer.services:
+        what = f"{status.reason}{_endpoint(status)}" if status.verdict == "ready" else f"{status.reason}. {status.next}"
+        typer.echo(f"{label(status):<{width}}  {status.verdict:<11}  {terminal(what, 4000)}")
         if detailed:
-            _print_details(one)
-        elif one.notes and one.verdict == "ready":
-            typer.echo(f"{'':<{width}}  note: {terminal(one.notes[0], 2000)}")
+            _print_details(status)
+        elif status.notes and status.verdict == "ready":
+            typer.echo(f"{'':<{width}}  note: {terminal(status.notes[0], 2000)}")
     for line in answer.unreadable:
         typer.echo(f"Cannot be read: {terminal(line)}")
     if not answer.services and not answer.unreadable:
@@ -57,46 +57,47 @@ def print_status(answer: ServiceStatuses, question: Question, *, detailed: bool)
         )
 
 
-def _print_details(one: ServiceStatus) -> None:
+def _print_details(status: ServiceStatus) -> None:
     rows: list[tuple[str, str]] = []
-    if one.application is not None:
-        application = one.application
+    if status.application is not None:
+        application = status.application
         held = {True: "with the last change", False: "without the last change", None: "not known to this clone"}
-        told = f"{application.sync}, {application.health}, at {application.revision[:10] or 'no commit'}"
-        if one.verdict != "removing":  # a service that Git does not hold any more has no last change
-            told += f" ({held[application.contains_last_change]})"
-        rows.append(("Argo CD", f"{application.name}: {told}"))
+        state = f"{application.sync}, {application.health}, at {application.revision[:10] or 'no commit'}"
+        if status.verdict != "removing":  # a service that Git does not hold any more has no last change
+            state += f" ({held[application.contains_last_change]})"
+        rows.append(("Argo CD", f"{application.name}: {state}"))
         rows += [("", application.told)] if application.told else []
-    if one.generation is not None:
-        old = f", {one.replicas_old} of earlier generations" if one.replicas_old else ""
-        rows.append(("generation", f"{one.generation}: {one.replicas_ready} of {one.replicas_needed} pods ready{old}"))
-        rows.append(("model", f"{one.transition or 'not reported'}, newest {one.model_state or 'not reported'}"))
-    if one.last_failure:
-        rows.append(("", f"last failure: {one.last_failure}"))
-    for condition in one.conditions:
+    if status.generation is not None:
+        old = f", {status.replicas_old} of earlier generations" if status.replicas_old else ""
+        ready = f"{status.replicas_ready} of {status.replicas_needed} pods ready"
+        rows.append(("generation", f"{status.generation}: {ready}{old}"))
+        rows.append(("model", f"{status.transition or 'not reported'}, newest {status.model_state or 'not reported'}"))
+    if status.last_failure:
+        rows.append(("", f"last failure: {status.last_failure}"))
+    for condition in status.conditions:
         why = ": ".join(text for text in (condition.reason, condition.message) if text)
         rows.append(("condition", f"{condition.type} {condition.status}{f': {why}' if why else ''}"))
-    for pod in one.pods:
+    for pod in status.pods:
         restarts = f", {pod.restarts} restarts" if pod.restarts else ""
         rows.append(("pod", f"{pod.name} on {pod.node or 'no node'}: {pod.state}: {pod.told}{restarts}"))
-    rows += [("event", text) for text in one.events]
-    rows += [("note", text) for text in one.notes]
-    rows += [("URL", one.url), ("address", one.address)]
+    rows += [("event", text) for text in status.events]
+    rows += [("note", text) for text in status.notes]
+    rows += [("URL", status.url), ("address", status.address)]
     for name, text in rows:
         if text:
             typer.echo(f"  {name:<11} {terminal(text, 2000)}")
-    if one.curl:
+    if status.curl:
         typer.echo("\nAsk it (the command reads its key without showing it):\n")
-        typer.echo(terminal(one.curl, 4000))
+        typer.echo(terminal(status.curl, 4000))
 
 
-def _endpoint(one: ServiceStatus) -> str:
-    return "".join(f" {url}" for url in (one.url, one.address) if url)
+def _endpoint(status: ServiceStatus) -> str:
+    return "".join(f" {url}" for url in (status.url, status.address) if url)
 
 
-def label(one: ServiceStatus) -> str:
+def label(status: ServiceStatus) -> str:
     """A service's name, with its environment's."""
-    return terminal(f"{one.environment or '?'}/{one.name}")
+    return terminal(f"{status.environment or '?'}/{status.name}")
 
 
 _BETWEEN = 1.0  # seconds
@@ -131,17 +132,17 @@ def show_status(
         reader = Reader(cluster, clone, opened.settings)
         answer = reader.ask(question) if wait is None else _wait(reader, clone, question, wait)
         name, url = cluster.name, cluster.url
-    services = tuple(with_curl(one, where, platform, repository) for one in answer.services)
+    services = tuple(with_curl(status, where, platform, repository) for status in answer.services)
     answer = dataclasses.replace(answer, services=services)
     if as_json:
-        found = {
+        facts = {
             "schema_version": 1,
             "cluster": {"name": name, "url": url},
             "ready": answer.ready,
-            "services": [dataclasses.asdict(one) for one in answer.services],
+            "services": [dataclasses.asdict(status) for status in answer.services],
             "unreadable": list(answer.unreadable),
         }
-        print_json(found)
+        print_json(facts)
     else:
         typer.echo(f"Cluster {terminal(name)} ({terminal(url)})")
         print_status(answer, question, detailed=bool(question.name))
@@ -157,7 +158,7 @@ def _wait(reader: Reader, clone: Clone, question: Question, seconds: float) -> S
     clone.fetch()
     fetched = time.monotonic()
     ends = fetched + seconds
-    told: dict[tuple[str, str], tuple[str, str]] = {}
+    printed: dict[tuple[str, str], tuple[str, str]] = {}
     while True:
         started = time.monotonic()
         try:
@@ -169,24 +170,25 @@ def _wait(reader: Reader, clone: Clone, question: Question, seconds: float) -> S
                 raise
             typer.echo(f"The cluster does not answer: {terminal(str(error))}", err=True)
         else:
-            for one in answer.services:
-                key, now = (one.environment, one.name), (one.verdict, one.waits_for)
-                if told.get(key) != now:
-                    typer.echo(f"{label(one)}: {one.verdict}: {terminal(one.reason)}", err=True)
-                    told[key] = now
-            removed = told.keys() - {(one.environment, one.name) for one in answer.services}
-            for key in [("", one.name) for one in answer.services if one.environment]:
+            for status in answer.services:
+                key, now = (status.environment, status.name), (status.verdict, status.waits_for)
+                if printed.get(key) != now:
+                    typer.echo(f"{label(status)}: {status.verdict}: {terminal(status.reason)}", err=True)
+                    printed[key] = now
+            removed = printed.keys() - {(status.environment, status.name) for status in answer.services}
+            for key in [("", status.name) for status in answer.services if status.environment]:
                 # A service that was in no environment yet has come.
                 if key in removed:
                     removed.discard(key)
-                    del told[key]
+                    del printed[key]
             for environment, name in sorted(removed):
                 typer.echo(f"{environment}/{name}: it was removed meanwhile", err=True)
-                del told[environment, name]
-            settled = bool(answer.services or removed) and all(one.verdict in _SETTLED for one in answer.services)
+                del printed[environment, name]
+            settled = bool(answer.services or removed) and all(status.verdict in _SETTLED for status in answer.services)
             if settled or time.monotonic() >= ends:
                 return answer
-            if time.monotonic() >= fetched + _FETCH_EVERY and any(one.verdict == "missing" for one in answer.services):
+            missing = any(status.verdict == "missing" for status in answer.services)
+            if missing and time.monotonic() >= fetched + _FETCH_EVERY:
                 clone.fetch()
                 fetched = time.monotonic()
         time.sleep(max(0.0, min(max(_BETWEEN, time.monotonic() - started), ends - time.monotonic())))

@@ -65,10 +65,10 @@ def show_token_costs(
     cannot be asked."""
     weight = _weight(output_weight)
     opened = open_repository(repository)
-    asked = read_window(window, datetime.now(UTC))
+    span = read_window(window, datetime.now(UTC))
     # An address names only one of the two servers; the cluster's options then reach the other.
     cluster = or_local(Where(context, kubeconfig, state), opencost_url or prometheus_url, environment, opened.root)
-    with costs_and_plans(opened, asked, environment, Where() if opencost_url else cluster, opencost_url) as known:
+    with costs_and_plans(opened, span, environment, Where() if opencost_url else cluster, opencost_url) as known:
         meter, place = known.meter, known.opencost.place
         own = _own(known.opencost, meter.window)
     where = Where() if prometheus_url else cluster

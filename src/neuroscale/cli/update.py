@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def update_service(
     service: ChangedServiceArgument,
-    given: SetOption = None,
+    assigned: SetOption = None,
     removed: UnsetOption = None,
     reason: ReasonOption = "",
     until: UntilOption = "",
@@ -54,10 +54,10 @@ def update_service(
     from neuroscale.forge.service_changes import Named, Updated
     from neuroscale.request.field_changes import read_changes
 
-    if not given and not removed:
-        told = "names no field to change"
-        raise InputError.at("the command line", "--set", told, "Write --set FIELD=VALUE, or --unset FIELD.")
-    changes = read_changes(given or (), removed or (), reason, until)
+    if not assigned and not removed:
+        message = "names no field to change"
+        raise InputError.at("the command line", "--set", message, "Write --set FIELD=VALUE, or --unset FIELD.")
+    changes = read_changes(assigned or (), removed or (), reason, until)
     forge = ForgeChoice(repository, remote, token_file, local)
     where = Where(context, kubeconfig, state)
 

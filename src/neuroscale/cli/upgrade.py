@@ -119,16 +119,16 @@ def upgrade_services(
                 again = bool(chosen.services)
                 done = open_batch(desk, looked.upgrades, at_once, limit or at_once, declined_too=again)
     _print(looked, done, as_json=as_json, dry_run=dry_run)
-    stopped = looked.unusable or any(one.result in ("left out", "refused") for one in done.values())
+    stopped = looked.unusable or any(opened.result in ("left out", "refused") for opened in done.values())
     return ExitStatus.FINDINGS if stopped else ExitStatus.PASSED
 
 
 def _check(chosen: Chosen) -> None:
     groups = chosen.team or chosen.environment
     if sum(map(bool, (chosen.services, groups, chosen.every))) != 1:
-        told = "names no service" if not (chosen.services or groups or chosen.every) else "names services in two ways"
+        fault = "names no service" if not (chosen.services or groups or chosen.every) else "names services in two ways"
         fix = "Name services, or give --team and --environment, or --all."
-        raise InputError.at("the command line", "SERVICE", told, fix)
+        raise InputError.at("the command line", "SERVICE", fault, fix)
 
 
 def _of_clone(root: Path, git: Git) -> tuple[str, Snapshot, PlanningInputs]:
@@ -146,21 +146,21 @@ def _of_clone(root: Path, git: Git) -> tuple[str, Snapshot, PlanningInputs]:
 def _look(
     where: str, snapshot: Snapshot, inputs: PlanningInputs, chosen: Chosen, root: Path, *, also_worse: bool
 ) -> Looked:
-    there = services_of(snapshot)
+    paths = services_of(snapshot)
     if chosen.team and chosen.team not in inputs.catalog.teams:
         fix = suggest(chosen.team, inputs.catalog.teams, TEAMS)
         raise InputError.at("the command line", "--team", f"{chosen.team!r} is not a team of the catalog", fix)
     if chosen.environment and chosen.environment not in inputs.settings.environments:
-        told = f"{chosen.environment!r} is not an environment of the settings"
+        message = f"{chosen.environment!r} is not an environment of the settings"
         fix = suggest(chosen.environment, inputs.settings.environments, SETTINGS)
-        raise InputError.at("the command line", "--environment", told, fix)
-    named = {find_service(name, there, root, where) for name in chosen.services}
+        raise InputError.at("the command line", "--environment", message, fix)
+    named = {find_service(name, paths, root, where) for name in chosen.services}
     looked = Looked(where, 0)
-    for path in there:
+    for path in paths:
         if (named and path not in named) or chosen.environment not in ("", path.environment):
             continue
         try:
-            request, found = look(snapshot, path, inputs)
+            request, upgrade = look(snapshot, path, inputs)
         except InputError as error:
             looked.count += 1
             looked.unusable[path] = str(error)
@@ -168,10 +168,10 @@ def _look(
         if chosen.team not in ("", request.team):
             continue
         looked.count += 1
-        if found is not None:
+        if upgrade is not None:
             # A service that cannot be planned any more is never upgraded.
-            takes = not found.worse or (also_worse and found.after.verdict != "refused")
-            (looked.upgrades if takes else looked.worse)[path] = found
+            takes = not upgrade.worse or (also_worse and upgrade.after.verdict != "refused")
+            (looked.upgrades if takes else looked.worse)[path] = upgrade
     return looked
 
 
@@ -190,19 +190,19 @@ def _print(looked: Looked, done: Mapping[ServicePath, Done], *, as_json: bool, d
     results = ("opened", "updated", "unchanged", "waiting", "declined", "refused", "left out")
     for result in results:
         rows = [
-            f"{path.name}: {' '.join(filter(None, (one.url, one.why)))}"
-            for path, one in done.items()
-            if one.result == result
+            f"{path.name}: {' '.join(filter(None, (opened.url, opened.why)))}"
+            for path, opened in done.items()
+            if opened.result == result
         ]
         _list(result.capitalize(), rows)
-    if any(one.result == "waiting" for one in done.values()):
+    if any(opened.result == "waiting" for opened in done.values()):
         typer.echo("\nRun the command again once some of the open ones are merged or closed.")
 
 
 def _worse(looked: Looked) -> list[str]:
     return [
-        f"{path.name}: {'; '.join(one.worse)}" + (f". {until_now(one)}" if one.missed else "")
-        for path, one in looked.worse.items()
+        f"{path.name}: {'; '.join(upgrade.worse)}" + (f". {until_now(upgrade)}" if upgrade.missed else "")
+        for path, upgrade in looked.worse.items()
     ]
 
 
@@ -222,13 +222,13 @@ def _mapping(looked: Looked, done: Mapping[ServicePath, Done], *, dry_run: bool)
         "upgrades": [
             {
                 "service": path.name,
-                **as_mapping(one),
+                **as_mapping(upgrade),
                 "result": done[path].result if path in done else None,
                 "url": done[path].url if path in done else "",
                 "why": done[path].why if path in done else "",
             }
-            for path, one in looked.upgrades.items()
+            for path, upgrade in looked.upgrades.items()
         ],
-        "left_out": [{"service": path.name, **as_mapping(one)} for path, one in looked.worse.items()],
+        "left_out": [{"service": path.name, **as_mapping(upgrade)} for path, upgrade in looked.worse.items()],
         "not_planned": [{"service": path.name, "why": why} for path, why in looked.unusable.items()],
     }

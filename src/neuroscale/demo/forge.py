@@ -43,9 +43,9 @@ _HEALED_SECONDS = 60.0
 
 def _deployed(demo: Demo, local: LocalForge) -> None:
     state = ("--state", str(local.state.folder))
-    asked = (SERVICE, "--environment", ENVIRONMENT, "--wait", str(_READY_SECONDS))
+    arguments = (SERVICE, "--environment", ENVIRONMENT, "--wait", str(_READY_SECONDS))
     demo.follow_main()
-    demo.neuroscale("status", *asked, *state, expect=ExitStatus.PASSED, folder=demo.developers_clone)
+    demo.neuroscale("status", *arguments, *state, expect=ExitStatus.PASSED, folder=demo.developers_clone)
     took = time.time() - demo.facts["merged_first_team"]
     with cluster(local.state) as live:
         _where_it_runs(demo, live, _manifest(demo))
@@ -97,20 +97,20 @@ def _healed(demo: Demo, local: LocalForge) -> None:
         live.merge(identity, {"spec": {"predictor": {"terminationGracePeriodSeconds": 1}}})
         demo.say("terminationGracePeriodSeconds of the live InferenceService was set to 1.")
         for _ in attempts(_HEALED_SECONDS, pause=0.2):
-            if (found := _grace(live, identity)) == wanted:
+            if (present := _grace(live, identity)) == wanted:
                 break
         else:
-            raise UntrustedError(f"the demo expected {identity} to have {wanted} again; it has {found}.")
+            raise UntrustedError(f"the demo expected {identity} to have {wanted} again; it has {present}.")
     took = time.monotonic() - began
     demo.say(f"It is {wanted} again, as in Git, after {duration(took)}.")
     demo.results.append(Result("A change by hand", f"undone by Argo CD in {duration(took)}"))
 
 
 def _grace(live: Cluster, identity: Identity) -> Any:
-    found = live.get(identity.group_version, identity.kind, identity.name, identity.namespace)
-    if found is None:
+    service = live.get(identity.group_version, identity.kind, identity.name, identity.namespace)
+    if service is None:
         raise UntrustedError(f"the demo expected {identity} to exist.")
-    return found["spec"]["predictor"].get("terminationGracePeriodSeconds")
+    return service["spec"]["predictor"].get("terminationGracePeriodSeconds")
 
 
 _COST_READY_SECONDS = 180.0
@@ -122,15 +122,15 @@ def _cost(demo: Demo, local: LocalForge) -> None:
     """Ask the meter about the last minutes in which both teams' services ran."""
     minutes = _minutes(demo, local)
     demo.follow_main()
-    asked = ("--window", f"{minutes}m", "--state", str(local.state.folder))
+    arguments = ("--window", f"{minutes}m", "--state", str(local.state.folder))
     clone = demo.developers_clone
-    demo.neuroscale("showback", *asked, expect=ExitStatus.PASSED, folder=clone)
+    demo.neuroscale("showback", *arguments, expect=ExitStatus.PASSED, folder=clone)
     demo.say(
         "The nodes are simulated: their accelerators cost what the catalog says, and they have more CPU and memory "
         "than real machines, so the idle costs are too high."
     )
     demo.neuroscale(
-        *("reconcile", "--environment", ENVIRONMENT, "--dry-run"), *asked, expect=ExitStatus.PASSED, folder=clone
+        *("reconcile", "--environment", ENVIRONMENT, "--dry-run"), *arguments, expect=ExitStatus.PASSED, folder=clone
     )
     demo.results.append(
         Result("The last minutes", f"metered ({minutes}), divided between two teams and compared with their plans")
@@ -274,7 +274,7 @@ def _owner(local: LocalForge) -> Forge:
 
 def _commented(demo: Demo, local: LocalForge) -> None:
     forge = _owner(local)
-    live.told_on_the_merged_one(demo, forge, _pulls(demo, forge)[0])
+    live.is_reported(demo, forge, _pulls(demo, forge)[0])
 
 
 def _requested(demo: Demo, local: LocalForge, service: str, answers: str) -> PullRequest:
@@ -320,10 +320,10 @@ def _await_verdict(demo: Demo, forge: Forge, pull: PullRequest, wanted: str) -> 
 
 
 def _comment(forge: Forge, pull: PullRequest) -> str:
-    found = [comment.body for comment in forge.comments(pull.number) if comment.body.startswith(MARKER)]
-    if len(found) != 1:
-        raise UntrustedError(f"the demo expected one comment of the gate on {pull.url} and found {len(found)}.")
-    return "\n".join(line for line in found[0].splitlines() if not line.startswith("<!--"))
+    comments = [comment.body for comment in forge.comments(pull.number) if comment.body.startswith(MARKER)]
+    if len(comments) != 1:
+        raise UntrustedError(f"the demo expected one comment of the gate on {pull.url} and found {len(comments)}.")
+    return "\n".join(line for line in comments[0].splitlines() if not line.startswith("<!--"))
 
 
 def _without_details(comment: str) -> list[str]:

@@ -42,8 +42,8 @@ def loads(demo: Demo, local: LocalForge) -> None:
 
 def answers(demo: Demo, local: LocalForge) -> None:
     """Ask it. Raises UntrustedError if it gives no answer."""
-    asked = ("query", LIVE.path, _PROMPT, "--max-tokens", "40")
-    demo.facts["answering"] = demo.answered(*asked, *_state(local), folder=demo.developers_clone)
+    arguments = ("query", LIVE.path, _PROMPT, "--max-tokens", "40")
+    demo.facts["answering"] = demo.answered(*arguments, *_state(local), folder=demo.developers_clone)
 
 
 def is_tested(demo: Demo, local: LocalForge) -> None:
@@ -52,26 +52,26 @@ def is_tested(demo: Demo, local: LocalForge) -> None:
     tested = ("--environment", LIVE.environment, "--service", LIVE.service)
     demo.neuroscale("smoke", *tested, *_state(local), expect=ExitStatus.PASSED, folder=clone)
     demo.neuroscale("metrics", LIVE.path, *_state(local), expect=ExitStatus.PASSED, folder=clone)
-    asked, merged, ready, answering = (demo.facts[name] for name in ("asked", "merged", "ready", "answering"))
+    requested, merged, ready, answering = (demo.facts[name] for name in ("asked", "merged", "ready", "answering"))
     demo.results += [
         Result("The live model", "answered, and passed every smoke test"),
-        Result("Form to merge", duration(merged - asked)),
+        Result("Form to merge", duration(merged - requested)),
         Result("Merge to Ready", duration(ready - merged)),
         Result("Ready to first token", duration(answering - ready)),
     ]
 
 
-def told_on_the_merged_one(demo: Demo, forge: Forge, pull: PullRequest) -> None:
+def is_reported(demo: Demo, forge: Forge, pull: PullRequest) -> None:
     """Wait for the comment of the forge's own smoke tests on the merged pull request."""
     for _ in attempts(_TOLD_SECONDS, pause=1.0):
         # A run that could not decide is followed by the run of the next merge.
-        found = [one.body for one in forge.comments(pull.number) if one.body.startswith(MARKER)]
-        passed = next((body for body in found if _PASSED in body), None)
+        comments = [comment.body for comment in forge.comments(pull.number) if comment.body.startswith(MARKER)]
+        passed = next((body for body in comments if _PASSED in body), None)
         if passed is not None:
             break
     else:
-        told = found[0] if found else "nothing"
-        raise UntrustedError(f"the demo expected a comment on {pull.url} that its smoke test passed; it says: {told}")
+        first = comments[0] if comments else "nothing"
+        raise UntrustedError(f"the demo expected a comment on {pull.url} that its smoke test passed; it says: {first}")
     demo.say(pull.url, style="bold")
     for line in passed.splitlines():
         if not line.startswith("<!--"):

@@ -102,27 +102,27 @@ def _opened(folder: Path, source: Path, state: Path, *, keep: bool) -> tuple[Dem
     git = Git(source)
     start = git.commit("HEAD", "HEAD")
     git.close()
-    kept: dict[str, Any] = dict(read_json(folder / _RECORD))
-    if kept.get("start") != start or (PLATFORM in kept["facts"] and State.read(state) is None):
+    record: dict[str, Any] = dict(read_json(folder / _RECORD))
+    if record.get("start") != start or (PLATFORM in record["facts"] and State.read(state) is None):
         for entry in folder.iterdir():
             if entry.name != "lock":
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        kept = {}
+        record = {}
         clone = ["git", "clone", "--quiet", "--no-hardlinks", "--branch", _branch(source), str(source)]
         subprocess.run([*clone, str(folder / _CLONE)], check=True, capture_output=True)
-    demo = Demo(folder / _CLONE, Log(sys.stdout, folder / _LOG), start, state, keep=keep or kept.get("keep") is True)
-    if not kept:
+    demo = Demo(folder / _CLONE, Log(sys.stdout, folder / _LOG), start, state, keep=keep or record.get("keep") is True)
+    if not record:
         demo.git("switch", "--quiet", "--force-create", "main")
         return demo, 0
-    demo.facts = kept["facts"]
-    demo.results = [Result(**one) for one in kept["results"]]
-    return demo, kept["done"]
+    demo.facts = record["facts"]
+    demo.results = [Result(**result) for result in record["results"]]
+    return demo, record["done"]
 
 
 def _keep(folder: Path, demo: Demo, done: int) -> None:
-    results = [asdict(one) for one in demo.results]
-    kept = {"start": demo.start, "done": done, "keep": demo.keep, "facts": demo.facts, "results": results}
-    write_private(folder / _RECORD, json.dumps(kept))
+    results = [asdict(result) for result in demo.results]
+    record = {"start": demo.start, "done": done, "keep": demo.keep, "facts": demo.facts, "results": results}
+    write_private(folder / _RECORD, json.dumps(record))
 
 
 def _branch(source: Path) -> str:

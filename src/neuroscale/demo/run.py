@@ -62,10 +62,10 @@ def _caught(demo: Demo) -> None:
     demo.neuroscale("gate", "--base", "main", "--head", "edited", "--json", str(report), expect=ExitStatus.FINDINGS)
     findings: list[dict[str, Any]] = json.loads(report.read_text())["findings"]
     wanted = ("policy", _POLICY, MANIFEST)
-    told = [one["message"] for one in findings if (one["gate"], one["rule"], one["file"]) == wanted]
-    if len(told) != 1:
+    messages = [each["message"] for each in findings if (each["gate"], each["rule"], each["file"]) == wanted]
+    if len(messages) != 1:
         raise UntrustedError(f"the demo expected one finding of the policy {_POLICY} for {MANIFEST}.")
-    demo.facts["refusal"] = told[0]
+    demo.facts["refusal"] = messages[0]
     demo.results.append(Result("A mutable image tag", f"caught by the policy {_POLICY} (and as drift)"))
 
 

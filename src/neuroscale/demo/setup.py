@@ -28,11 +28,11 @@ class SetUp:
 
         There is no longest time: set-up itself ends a step that does nothing at all.
         """
-        told, line = time.monotonic(), ""
+        told_at, line = time.monotonic(), ""
         while self._process.poll() is None:
             now = time.monotonic()
-            if now - told >= _TELL_EVERY and self._last() != line:
-                told, line = now, self._last()
+            if now - told_at >= _TELL_EVERY and self._last() != line:
+                told_at, line = now, self._last()
                 tell(f"  set-up goes on: {line}")
             time.sleep(0.1)
         if self._process.returncode != 0:

@@ -63,18 +63,18 @@ class Result:
 class Log:
     """The demo's output, which goes to a terminal or a file, and as plain text into a log.
 
-    Everything else of it is as that of `shown`.
+    Everything else of it is as that of `output`.
     """
 
-    def __init__(self, shown: IO[str], path: Path) -> None:
+    def __init__(self, output: IO[str], path: Path) -> None:
         self.path = path
-        self._shown = shown
+        self._output = output
         self._rest = ""
         self._count = len(path.read_bytes().splitlines()) if path.exists() else 0
         self._lines: list[tuple[int, str]] = []
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._shown, name)
+        return getattr(self._output, name)
 
     def write(self, text: str) -> int:
         *lines, self._rest = _TERMINALS.sub("", self._rest + text).split("\n")
@@ -83,7 +83,7 @@ class Log:
                 self._count += 1
                 self._lines.append((self._count, line.rpartition("\r")[2].strip()))
                 file.write(f"{self._lines[-1][1]}\n")
-        return self._shown.write(text)
+        return self._output.write(text)
 
     def begin(self) -> None:
         """Forget the lines before those of the next step or command."""
@@ -92,9 +92,9 @@ class Log:
     def place(self) -> str:
         """The line that tells most about a failure since `begin`, with its place: the last one that speaks of a
         failure, else the last one."""
-        lines = [one for one in self._lines if one[1] and not one[1].startswith(_STATUS)]
+        lines = [line for line in self._lines if line[1] and not line[1].startswith(_STATUS)]
         last = (lines or [(self._count, "")])[-1]
-        number, text = next((one for one in reversed(lines) if _FAILURE.search(one[1])), last)
+        number, text = next((line for line in reversed(lines) if _FAILURE.search(line[1])), last)
         return f"{self.path}:{number}: {one_line(text, 300)}"
 
 

@@ -80,27 +80,27 @@ class Explanation:
 
 def explain_lines(
     lines: list[LogLine],
-    given: Question,
+    options: Question,
     catalog: Catalog,
     service: str = "",
     asks: Callable[[Proposal], bool] = lambda _: True,
     policies: Snapshot | None = None,
 ) -> Explanation:
-    """What a log says, and the next configuration. In `given`, an empty text or None is what the log tells. `asks`:
+    """What a log says, and the next configuration. In `options`, an empty text or None is what the log tells. `asks`:
     whether the service's request can ask for a configuration. `policies`: the repository whose policies it keeps."""
     diagnosis, facts = diagnose(lines, load_causes()), facts_of_log(lines)
-    found = known(facts, given, catalog)
+    judged = known(facts, options, catalog)
     proposal, planned, no_next = None, None, ""
-    if found.question is None:
-        no_next = found.lacks if diagnosis.next else ""
+    if judged.question is None:
+        no_next = judged.lacks if diagnosis.next else ""
     elif diagnosis.verdict in ("cause", "healthy"):
-        question = _judged(found.question)
+        question = _judged(judged.question)
         unjudged = ""
         try:
             planned = answer(question, catalog)
         except InputError as error:
-            told = error.problems[0]
-            unjudged = f"The plan cannot judge it: {told.where} {told.field} {told.message}. {told.fix}"
+            problem = error.problems[0]
+            unjudged = f"The plan cannot judge it: {problem.where} {problem.field} {problem.message}. {problem.fix}"
         refused = cache(lambda: refused_arguments(policies) if policies else {})
         proposal, no_next = next_configuration(diagnosis, question, catalog, asks, refused)
         no_next = no_next and (unjudged or no_next)

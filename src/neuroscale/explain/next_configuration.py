@@ -52,31 +52,31 @@ class Known:
     lacks: str = ""
 
 
-def known(facts: ServerFacts, given: Question, catalog: Catalog) -> Known:
-    """The question for the fit: what is given holds, and the log tells the rest. In `given`, an empty text is none."""
-    model = _model(given.model or facts.model, catalog) or given.model
+def known(facts: ServerFacts, options: Question, catalog: Catalog) -> Known:
+    """The question for the fit: the options hold, and the log tells the rest. In `options`, an empty text is none."""
+    model = _model(options.model or facts.model, catalog) or options.model
     if not model and not facts.model:
         return Known(None, "The log does not name the model: name it with --model.")
-    drafts = [] if given.words else [name for name in _drafts(facts.arguments) if not _model(name, catalog)]
+    drafts = [] if options.words else [name for name in _drafts(facts.arguments) if not _model(name, catalog)]
     unknown, option = (facts.model, "--model") if not model else (next(iter(drafts), ""), "--vllm-args")
     if unknown:
-        told = f"The log's model {one_line(unknown, 80)} is not in the catalog"
-        return Known(None, f"{told}, and a name that only a log gives is not looked up: name it with {option}.")
-    words = given.words or words_of(facts.arguments, facts.version)
-    accelerator = given.accelerator or _accelerator(facts, catalog)
-    memory = given.memory_gib or (None if accelerator in catalog.accelerators else facts.memory_gib)
+        message = f"The log's model {one_line(unknown, 80)} is not in the catalog"
+        return Known(None, f"{message}, and a name that only a log gives is not looked up: name it with {option}.")
+    words = options.words or words_of(facts.arguments, facts.version)
+    accelerator = options.accelerator or _accelerator(facts, catalog)
+    memory = options.memory_gib or (None if accelerator in catalog.accelerators else facts.memory_gib)
     if not accelerator and memory is None:
         return Known(None, "The log does not name the accelerator: name it with --accelerator.")
     others = facts.others_gib if (facts.others_gib or 0) > _OTHERS_MATTER else None
     return Known(
         replace(
-            given,
+            options,
             model=model,
             accelerator=accelerator or None,
             words=words,
-            vllm_version=given.vllm_version or facts.version,
+            vllm_version=options.vllm_version or facts.version,
             memory_gib=memory,
-            used_gib=others if given.used_gib is None else given.used_gib,
+            used_gib=others if options.used_gib is None else options.used_gib,
         )
     )
 
@@ -105,15 +105,15 @@ def _accelerator(facts: ServerFacts, catalog: Catalog) -> str:
     wanted = _words(facts.card)
     if wanted:
         fitting = [
-            one for one in catalog.accelerators.values() if wanted <= _words(one.title) and "mig" not in one.name
+            each for each in catalog.accelerators.values() if wanted <= _words(each.title) and "mig" not in each.name
         ]
         if fitting:
-            return min(fitting, key=lambda one: len(_words(one.title))).name
+            return min(fitting, key=lambda each: len(_words(each.title))).name
     if facts.memory_gib:
         near = [
-            one.name
-            for one in catalog.accelerators.values()
-            if one.family == "cuda" and one.memory_gib.value and abs(one.memory_gib.value - facts.memory_gib) < 0.02
+            each.name
+            for each in catalog.accelerators.values()
+            if each.family == "cuda" and each.memory_gib.value and abs(each.memory_gib.value - facts.memory_gib) < 0.02
         ]
         if len(near) == 1:
             return near[0]
@@ -139,14 +139,14 @@ def next_configuration(
     fitting: Proposal | None = None
     by_policy = ""
     for attempt, result in _fitting(diagnosis, question, catalog):
-        if (found := _changed(question, attempt, result)) is not None:
-            policy = next((refused()[name] for name in found.changed if name in refused()), "")
+        if (proposal := _changed(question, attempt, result)) is not None:
+            policy = next((refused()[name] for name in proposal.changed if name in refused()), "")
             if policy:
                 by_policy = f"{attempt.sentence} would be refused: the policy {policy} allows it in no service here."
                 continue
-            if asks(found):
-                return found, ""
-            fitting = fitting or replace(found, overrides={})
+            if asks(proposal):
+                return proposal, ""
+            fitting = fitting or replace(proposal, overrides={})
     if fitting is not None:
         return fitting, ""
     if by_policy:
@@ -241,13 +241,13 @@ def _attempts(change: Change, diagnosis: Diagnosis, question: Question, catalog:
     if change.kind == "set":
         values = {name: _filled(value, diagnosis.captured) for name, value in change.values.items()}
         if None not in values.values() and any(present.get(name) != value for name, value in values.items()):
-            attempt = _with(question, {**present, **values}, f"Set {_told(values)}.")
+            attempt = _with(question, {**present, **values}, f"Set {_as_options(values)}.")
             yield replace(attempt, measured=_measured(values, diagnosis, present))
     elif change.kind == "drop":
         gone = [name for name in change.values if name in present]
         if gone:
-            kept = {name: value for name, value in present.items() if name not in gone}
-            yield _with(question, kept, f"Leave out {' and '.join(f'--{name}'.replace('_', '-') for name in gone)}.")
+            rest = {name: value for name, value in present.items() if name not in gone}
+            yield _with(question, rest, f"Leave out {' and '.join(f'--{name}'.replace('_', '-') for name in gone)}.")
     elif change.kind == "lower":
         yield from _lowered(change, question, present, catalog)
     elif change.kind == "planned":
@@ -286,7 +286,7 @@ def _size(present: Mapping[str, Any], name: str, default: int) -> int:
     return value if isinstance(value, int) and value > 0 else default
 
 
-def _told(values: Mapping[str, Any]) -> str:
+def _as_options(values: Mapping[str, Any]) -> str:
     return " and ".join(f"--{name.replace('_', '-')}={value}" for name, value in values.items())
 
 
@@ -294,8 +294,8 @@ def _filled(value: Any, captured: Mapping[str, str]) -> Any:
     """The value with what the line captured; None if that is not there."""
     if not isinstance(value, str) or "{" not in value:
         return value
-    found = figure(captured.get(value.strip("{}"), ""))
-    return None if found is None else int(found)
+    number = figure(captured.get(value.strip("{}"), ""))
+    return None if number is None else int(number)
 
 
 def _lowered(change: Change, question: Question, present: Mapping[str, Any], catalog: Catalog) -> Iterator[_Attempt]:
@@ -311,7 +311,7 @@ def _lowered(change: Change, question: Question, present: Mapping[str, Any], cat
     for name, values in change.values.items():
         for value in values:
             if value < now.get(name, math.inf):
-                yield _with(question, {**present, name: value}, f"Lower {_told({name: value})}.")
+                yield _with(question, {**present, name: value}, f"Lower {_as_options({name: value})}.")
 
 
 def _planned(question: Question, present: Mapping[str, Any], catalog: Catalog) -> Iterator[_Attempt]:
@@ -325,8 +325,8 @@ def _planned(question: Question, present: Mapping[str, Any], catalog: Catalog) -
         if choice.accelerator_count != refused.count:
             arguments["tensor_parallel_size"] = choice.accelerator_count
         model = choice.model if choice.model in catalog.models else question.model
-        there = choice.accelerator in catalog.accelerators
-        place = choice.accelerator if there else question.accelerator
+        is_known = choice.accelerator in catalog.accelerators
+        place = choice.accelerator if is_known else question.accelerator
         yield _Attempt(
             replace(
                 question,
@@ -368,22 +368,22 @@ def _without_refused(diagnosis: Diagnosis, question: Question) -> Iterator[_Atte
     """The command without what its version refuses, or with what it has instead."""
     words = question.words
     wrong = parse_arguments(words, question.vllm_version, names_model=False).problems
-    kept, told = list(words), []
-    for problem in sorted(wrong, key=lambda one: -(one.place if one.place is not None else -1)):
+    changed, sentences = list(words), []
+    for problem in sorted(wrong, key=lambda each: -(each.place if each.place is not None else -1)):
         if problem.place is None or problem.place >= len(words) or problem.kind == "ignored":
             continue
         instead = re.fullmatch(r"Write (--[\w.-]+)\.", problem.fix)
         word = words[problem.place]
         if instead:
-            kept[problem.place] = instead[1] + word[len(word.partition("=")[0]) :]
+            changed[problem.place] = instead[1] + word[len(word.partition("=")[0]) :]
         else:
             after = problem.place + 1
             alone = "=" not in word and after < len(words) and not words[after].startswith("-")
-            del kept[problem.place : after + (1 if alone else 0)]
-        told.append(f"{problem.word}: {problem.message}. {problem.fix}")
-    if told:
-        yield _Attempt(replace(question, words=tuple(kept)), " ".join(reversed(told)))
+            del changed[problem.place : after + (1 if alone else 0)]
+        sentences.append(f"{problem.word}: {problem.message}. {problem.fix}")
+    if sentences:
+        yield _Attempt(replace(question, words=tuple(changed)), " ".join(reversed(sentences)))
     refused = diagnosis.captured.get("flags", "")
-    named = {one.partition("=")[0] for one in refused.split() if re.match(r"--\w", one)}
+    named = {word.partition("=")[0] for word in refused.split() if re.match(r"--\w", word)}
     if named and (left := [word for word in words if word.partition("=")[0] not in named]):
         yield _Attempt(replace(question, words=tuple(left)), f"Leave out {', '.join(sorted(named))}.")

@@ -89,15 +89,15 @@ class ServerFacts:
 def facts_of_log(lines: Sequence[LogLine]) -> ServerFacts:
     """What the log shows of the server's command, its accelerator, and the memory that it measured."""
     texts = list(dict.fromkeys(line.text for line in lines))
-    version = next((found[1] for text in texts for one in _VERSIONS if (found := one.search(text))), "")
+    version = next((hit[1] for text in texts for pattern in _VERSIONS if (hit := pattern.search(text))), "")
     model, arguments = _command(texts, version)
-    card = next((found[1] for text in texts for one in _CARDS if (found := one.search(text))), "")
-    memories = (figure(found[1]) for text in texts for one in _CAPACITIES if (found := one.search(text)))
-    memory = next((one for one in memories if one), None)
+    card = next((hit[1] for text in texts for pattern in _CARDS if (hit := pattern.search(text))), "")
+    memories = (figure(hit[1]) for text in texts for pattern in _CAPACITIES if (hit := pattern.search(text)))
+    memory = next((memory for memory in memories if memory), None)
     measured = {}
     for name, pattern in _MEASURED.items():
-        found = next((match for text in texts if (match := pattern.search(text))), None)
-        number = next((group for group in found.groups() if group), "") if found else ""
+        reported = next((match for text in texts if (match := pattern.search(text))), None)
+        number = next((group for group in reported.groups() if group), "") if reported else ""
         if (value := figure(number)) is not None:
             measured[name] = value
     return ServerFacts(version, model, arguments, card.replace("_", " "), memory, _others(texts), measured)
@@ -125,28 +125,28 @@ def _command(texts: Sequence[str], version: str) -> tuple[str, dict[str, Any]]:
     config: dict[str, Any] = {}
     for text in texts:
         if match := _NON_DEFAULT.search(text):
-            found = _dictionary(match[1])
-            named = str(found.get("model") or found.get("model_tag") or "")
-            return named or model or _engine_model(texts), engine_values(found)
+            values = _dictionary(match[1])
+            named = str(values.get("model") or values.get("model_tag") or "")
+            return named or model or _engine_model(texts), engine_values(values)
         if match := _NAMESPACE.search(text):
-            found = {name: _literal(value) for name, value in _FIELD.findall(match[1])}
-            named = str(found.get("model_tag") or found.get("model") or "")
-            taken = {name: found[name] for name in _TAKEN if name in found}
+            values = {name: _literal(value) for name, value in _FIELD.findall(match[1])}
+            named = str(values.get("model_tag") or values.get("model") or "")
+            taken = {name: values[name] for name in _TAKEN if name in values}
             return named, {name: value for name, value in taken.items() if not _is_default(name, value)}
         if not config and (match := _CONFIG.search(text)):
-            found = {name: _literal(value) for name, value in reversed(_FIELD.findall(match[1]))}
-            model = model or str(found.get("model") or "")
-            config = {name: found[name] for name in _TAKEN if name in found and name not in ("dtype", "quantization")}
-            if isinstance(found.get("max_seq_len"), int):
-                config["max_model_len"] = found["max_seq_len"]
+            values = {name: _literal(value) for name, value in reversed(_FIELD.findall(match[1]))}
+            model = model or str(values.get("model") or "")
+            config = {name: values[name] for name in _TAKEN if name in values and name not in ("dtype", "quantization")}
+            if isinstance(values.get("max_seq_len"), int):
+                config["max_model_len"] = values["max_seq_len"]
             config = {name: value for name, value in config.items() if not _is_default(name, value)}
         if match := _COMMAND.search(text):
             try:
                 words = shlex.split(match[1])
             except ValueError:
                 continue
-            found = values_of(words, version, names_model=True)
-            return str(found.get("model") or "") or model, engine_values(found)
+            values = values_of(words, version, names_model=True)
+            return str(values.get("model") or "") or model, engine_values(values)
         if not model and (match := _BANNER_MODEL.match(text)):
             model = match[1]
     return model, config
@@ -172,18 +172,18 @@ def _plain(value: Any, depth: int = 8) -> Any:
         if depth == 0:
             return "..."
         if isinstance(value, dict):
-            return {str(name): _plain(one, depth - 1) for name, one in value.items()}
-        return [_plain(one, depth - 1) for one in value]
+            return {str(name): _plain(item, depth - 1) for name, item in value.items()}
+        return [_plain(item, depth - 1) for item in value]
     return value
 
 
 def _dictionary(text: str) -> dict[str, Any]:
     """Python's own text of a dictionary; its plain values alone if others are among them."""
     try:
-        found = ast.literal_eval(text.rstrip())
+        parsed = ast.literal_eval(text.rstrip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return {name: _literal(value) for name, value in reversed(_PAIR.findall(text))}
-    return {str(name): value for name, value in found.items()} if isinstance(found, dict) else {}
+    return {str(name): value for name, value in parsed.items()} if isinstance(parsed, dict) else {}
 
 
 def _literal(text: str) -> Any:

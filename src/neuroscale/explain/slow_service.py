@@ -166,32 +166,32 @@ def judge_serving(pods: Sequence[PodLoad], promise: Promise | None, unread: Sequ
     """The bound that a service hits, by what the servers of its ready pods counted. `promise`: None if no plan is
     known. `unread`: why those of further ready pods could not be read."""
     seen, unread = tuple(pods), tuple(unread)
-    found: dict[Name, Bound] = {bound.name: bound for bound in _missing(len(seen) + len(unread), promise)}
-    for pod in sorted(seen, key=lambda one: -(one.running + one.waiting)):
+    by_name: dict[Name, Bound] = {bound.name: bound for bound in _missing(len(seen) + len(unread), promise)}
+    for pod in sorted(seen, key=lambda each: -(each.running + each.waiting)):
         if pod.asked:
             for bound in _of_pod(pod, seen, promise):
-                found.setdefault(bound.name, bound)
-    bounds = tuple(sorted(found.values(), key=lambda bound: _ORDER.index(bound.name)))
+                by_name.setdefault(bound.name, bound)
+    bounds = tuple(sorted(by_name.values(), key=lambda bound: _ORDER.index(bound.name)))
     if not any(pod.asked for pod in seen):
         if unread:
-            told = "Not every server could be read, and nobody asks the others: nothing can be judged."
-            return Serving("unknown", told, bounds, seen, promise, unread)
+            message = "Not every server could be read, and nobody asks the others: nothing can be judged."
+            return Serving("unknown", message, bounds, seen, promise, unread)
         return Serving("idle", "Nobody asks it now: nothing can be judged.", bounds, seen, promise)
     if bounds:
         return Serving("bound", bounds[0].sentence, bounds, seen, promise, unread)
     if unread:
-        told = "Not every server could be read, and the others hit no bound: nothing can be judged."
-        return Serving("unknown", told, (), seen, promise, unread)
+        message = "Not every server could be read, and the others hit no bound: nothing can be judged."
+        return Serving("unknown", message, (), seen, promise, unread)
     return Serving("client", _room(seen), (), seen, promise)
 
 
 def _missing(ready: int, promise: Promise | None) -> Iterator[Bound]:
     if promise is not None and ready < promise.replicas:
-        told = f"{ready} of {plainly_counted(promise.replicas, 'replica')} {'answers' if ready == 1 else 'answer'}"
+        message = f"{ready} of {plainly_counted(promise.replicas, 'replica')} {'answers' if ready == 1 else 'answer'}"
         yield Bound(
             "replicas_missing",
             "Replicas are missing",
-            f"{told}: each takes the load of {promise.replicas / max(ready, 1):.3g}.",
+            f"{message}: each takes the load of {promise.replicas / max(ready, 1):.3g}.",
             "Find out why the others do not: the cause above, or `neuroscale status`.",
         )
 
@@ -209,9 +209,9 @@ def _of_pod(pod: PodLoad, pods: Sequence[PodLoad], promise: Promise | None) -> l
     )
     full = pod.preemptions > 0 or (queue and not at_most and ((pod.cache or 0.0) >= FULL or little))
     more = tuple(_more_room(pods, promise))
-    found = []
+    bounds = []
     if pod.running >= WAITS and not pod.answer_tokens:
-        found.append(
+        bounds.append(
             Bound(
                 "no_tokens",
                 "No token comes",
@@ -221,17 +221,17 @@ def _of_pod(pod: PodLoad, pods: Sequence[PodLoad], promise: Promise | None) -> l
             )
         )
     if full:
-        found.append(_cache_is_full(pod, more))
+        bounds.append(_cache_is_full(pod, more))
     free = pod.waits >= WAITS and not full and pod.places is not None and not at_most
     prompts = _prompts(pod, more, late=late, free=free)
     if queue and not full and not (free and prompts):
-        found.append(_queue(pod, more))
+        bounds.append(_queue(pod, more))
     if prompts:
-        found.append(prompts)
+        bounds.append(prompts)
     if promise is not None:
-        found += _against(pod, more, promise, late=late and not found)
+        bounds += _against(pod, more, promise, late=late and not bounds)
     where = f"{pod.pod}: " if len(pods) > 1 else ""
-    return [replace(bound, sentence=f"{where}{bound.sentence}") for bound in found]
+    return [replace(bound, sentence=f"{where}{bound.sentence}") for bound in bounds]
 
 
 def _waits(pod: PodLoad) -> str:
@@ -271,14 +271,14 @@ def _prompts(pod: PodLoad, more: tuple[Try, ...], *, late: bool, free: bool) -> 
     """Whether the computing of prompts holds others up. `free`: requests wait though there are places and cache."""
     if pod.prompt is None or pod.prompt < LONG_PROMPT:
         return None
-    told = [f"{_waits(pod)}, though places and cache are free"] if free else []
+    signs = [f"{_waits(pod)}, though places and cache are free"] if free else []
     if pod.itl_p50 and pod.itl_p95 and pod.itl_p95 >= UNEVEN * pod.itl_p50:
-        told.append(f"p95 between two tokens is {seconds_text(pod.itl_p95)}, the median {seconds_text(pod.itl_p50)}")
+        signs.append(f"p95 between two tokens is {seconds_text(pod.itl_p95)}, the median {seconds_text(pod.itl_p50)}")
     computing = pod.prefill if pod.prefill is not None else None if pod.queue else pod.ttft
     if late and computing and computing >= MOST_OF_IT * (pod.ttft or 0.0):
         first = f"the first token comes after {seconds_text(pod.ttft_p95)} at p95"
-        told.append(f"{first}, and {seconds_text(computing)} of the mean {seconds_text(pod.ttft)} compute the prompt")
-    if not told:
+        signs.append(f"{first}, and {seconds_text(computing)} of the mean {seconds_text(pod.ttft)} compute the prompt")
+    if not signs:
         return None
     share = ""
     if pod.prefill is not None and pod.decode is not None and pod.prefill + pod.decode > 0:
@@ -286,7 +286,7 @@ def _prompts(pod: PodLoad, more: tuple[Try, ...], *, late: bool, free: bool) -> 
     return Bound(
         "long_prompts",
         "Long prompts hold others up",
-        f"{'; '.join(told)}. A prompt has {pod.prompt:,.0f} tokens to compute.{share}{_cached(pod)}",
+        f"{'; '.join(signs)}. A prompt has {pod.prompt:,.0f} tokens to compute.{share}{_cached(pod)}",
         "Let prompts begin alike, so that the prefix cache has that part, ask for shorter ones, or give it a further "
         "replica.",
         more,
@@ -305,17 +305,17 @@ def _against(pod: PodLoad, more: tuple[Try, ...], promise: Promise, *, late: boo
             "Leave out --cpu-offload-gb: `neuroscale fit` says what fits without it.",
         )
     slowest = promise.slowest if promise.slowest is not None else promise.asked_rate
-    told = []
+    signs = []
     if pod.rate is not None and slowest is not None and pod.rate < slowest:
-        told.append(f"an answer has {pod.rate:.3g} tokens/s, and the plan says {slowest:.3g} at least")
+        signs.append(f"an answer has {pod.rate:.3g} tokens/s, and the plan says {slowest:.3g} at least")
     if late:
-        told.append(
+        signs.append(
             f"the first token comes after {seconds_text(pod.ttft_p95)} at p95, and "
             f"{seconds_text(promise.asked_ttft)} are asked for"
         )
-    if not told:
+    if not signs:
         return
-    text = "; ".join(told)
+    text = "; ".join(signs)
     if pod.running + pod.waiting > promise.replica_users:
         yield Bound(
             "more_users_than_planned",
@@ -349,14 +349,14 @@ def _more_room(pods: Sequence[PodLoad], promise: Promise | None) -> Iterator[Try
 def _room(pods: Sequence[PodLoad]) -> str:
     running, waiting = sum(pod.running for pod in pods), sum(pod.waiting for pod in pods)
     places = [pod.places for pod in pods]
-    of = f" of {sum(one or 0 for one in places)} at a time" if None not in places else ""
+    of = f" of {sum(count or 0 for count in places)} at a time" if None not in places else ""
     late = max((pod.ttft_p95 or 0.0 for pod in pods), default=0.0)
     rate = min((pod.rate for pod in pods if pod.rate), default=None)
-    told = f"The server has room: {running:.3g} requests run{of}, {waiting:.3g} wait"
-    told += f", the first token comes after {seconds_text(late)} at p95" if late else ""
-    told += f", and an answer has {rate:.3g} tokens/s" if rate else ""
+    sentence = f"The server has room: {running:.3g} requests run{of}, {waiting:.3g} wait"
+    sentence += f", the first token comes after {seconds_text(late)} at p95" if late else ""
+    sentence += f", and an answer has {rate:.3g} tokens/s" if rate else ""
     return (
-        f"{told}. What is slow lies before it: a client that sends one request after the other, its network, the "
+        f"{sentence}. What is slow lies before it: a client that sends one request after the other, its network, the "
         "gateway, or longer answers than needed."
     )
 

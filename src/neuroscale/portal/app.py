@@ -80,54 +80,54 @@ def _is_api(request: Request) -> bool:
 def _answer_errors(app: FastAPI, page_context: PageContext) -> None:
     """Every error becomes an answer in the shape of its route: JSON for programs, a page for people."""
 
-    def told(request: Request, status: int, verdict: str, problems: list[Problem], **extra: Any) -> Response:
+    def answer(request: Request, status: int, verdict: str, problems: list[Problem], **extra: Any) -> Response:
         if _is_api(request):
             return JSONResponse(failure(verdict, problems, **extra), status)
         try:
-            shown = [problem.on(PAGE) for problem in problems]
-            return page_context.show(request, "message.html", status, heading="", problems=shown, text="")
+            on_page = [problem.on(PAGE) for problem in problems]
+            return page_context.show(request, "message.html", status, heading="", problems=on_page, text="")
         except InputError:  # the proxy's header names nobody, which the page would show
             return JSONResponse(failure(verdict, problems), status)
 
     @app.exception_handler(InputError)
     async def unusable(request: Request, error: InputError) -> Response:
         if isinstance(error, RefusedPlanError):
-            return told(request, 422, "refused", error.problems, plan=error.plan.model_dump(mode="json"))
-        return told(request, 422, "invalid", error.problems)
+            return answer(request, 422, "refused", error.problems, plan=error.plan.model_dump(mode="json"))
+        return answer(request, 422, "invalid", error.problems)
 
     @app.exception_handler(NeuroscaleError)
     async def failed(request: Request, error: NeuroscaleError) -> Response:
         status = 503 if isinstance(error, BusyError) else 502 if isinstance(error, ForgeError) else 500
         where = "the forge" if isinstance(error, ForgeError) else "the server"
-        return told(request, status, "error", [Problem(where, "", str(error).removesuffix("."), "Then try again.")])
+        return answer(request, status, "error", [Problem(where, "", str(error).removesuffix("."), "Then try again.")])
 
     @app.exception_handler(TooMuchError)
     async def too_much(request: Request, error: TooMuchError) -> Response:
         why, fix = str(error).removesuffix(".").split(". ")
-        response = told(request, 429, "error", [Problem("the request", "", why, fix)])
+        response = answer(request, 429, "error", [Problem("the request", "", why, fix)])
         response.headers["Retry-After"] = str(error.seconds)
         return response
 
     @app.exception_handler(NoReaderError)
     async def no_reader(request: Request, error: NoReaderError) -> Response:
-        return told(request, 403, "invalid", error.problems)
+        return answer(request, 403, "invalid", error.problems)
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, _: RequestValidationError) -> Response:
-        return told(request, 404, "invalid", [Problem("the request", "", "names nothing that is here", "Go back.")])
+        return answer(request, 404, "invalid", [Problem("the request", "", "names nothing that is here", "Go back.")])
 
     @app.exception_handler(SignInNeededError)
     async def stranger(request: Request, _: SignInNeededError) -> Response:
         if page_context.people.by_proxy:
             fix = "Come by the address at which the proxy asks who you are."
-            return told(request, 403, "invalid", [Problem("the proxy", "", "names nobody", fix)])
+            return answer(request, 403, "invalid", [Problem("the proxy", "", "names nobody", fix)])
         to = request.url.path if request.method == "GET" else "/"
         return RedirectResponse(f"/sign-in?to={to}", 303)
 
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
         fix = f"Use POST {PLAN_ROUTE}." if request.url.path.startswith("/api/") else "Go back, and choose again."
-        response = told(request, error.status_code, "invalid", [Problem("the request", "", str(error.detail), fix)])
+        response = answer(request, error.status_code, "invalid", [Problem("the request", "", str(error.detail), fix)])
         response.headers.update(error.headers or {})
         return response
 
@@ -135,7 +135,7 @@ def _answer_errors(app: FastAPI, page_context: PageContext) -> None:
     async def fault(request: Request, error: Exception) -> Response:
         _log.error("a request failed", exc_info=error)
         problem = Problem("the server", "", "this program failed", "See its log; the answers did not cause this.")
-        return told(request, 500, "error", [problem])
+        return answer(request, 500, "error", [problem])
 
 
 def settings_of(app: FastAPI) -> uvicorn.Config:

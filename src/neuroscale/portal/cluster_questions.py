@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from neuroscale.actions.chosen_cluster import Where, asked_cluster, local_state, services_asked, statuses_in, with_curl
 from neuroscale.actions.progress import SILENT
 from neuroscale.actions.promotion import Proofs, evidence_of
-from neuroscale.actions.retirement import said_of
+from neuroscale.actions.retirement import removal_sentences
 from neuroscale.cluster.service_status import ServiceStatus
 from neuroscale.core.money_and_time import duration
 from neuroscale.portal.services import Evidence, Figure, Measured, RemovalSentences, chart
@@ -36,7 +36,7 @@ class ClusterQuestions:
         question = services_asked(service, environment, inputs)
         where = asked_cluster(self.where, self.root, environment)
         platform = local_state(where)
-        return [with_curl(one, where, platform, None) for one in statuses_in(where, self.root, inputs, question)]
+        return [with_curl(status, where, platform, None) for status in statuses_in(where, self.root, inputs, question)]
 
     def metrics(self, inputs: PlanningInputs, environment: str, service: str) -> Measured:
         """A service's metrics of the last minutes."""
@@ -48,8 +48,8 @@ class ClusterQuestions:
 
         where = asked_cluster(self.where, self.root, environment)
         ambiguous = Problem("the server", "", "", "Start it with --context.")
-        found = self.statuses(inputs, environment, service)
-        namespace = next((one.namespace for one in found if one.namespace), "")
+        statuses = self.statuses(inputs, environment, service)
+        namespace = next((status.namespace for status in statuses if status.namespace), "")
         with prometheus_of(environment, where, "", inputs.settings, ambiguous) as prometheus:
             seen = read(prometheus, namespace, service, prometheus.now(), _SINCE, _COLUMNS)
         span = duration(seen.since)
@@ -64,7 +64,7 @@ class ClusterQuestions:
 
     def retiring(self, reason: str) -> RemovalSentences:
         """Makes the sentences that the pull request of a removal begins with."""
-        return said_of(self.where, "", self.root, reason, SILENT, local=self.local)
+        return removal_sentences(self.where, "", self.root, reason, SILENT, local=self.local)
 
     def evidence(self, forge: Forge, reason: str, to: str) -> Evidence:
         """Makes the sentences that say why a service may be promoted."""

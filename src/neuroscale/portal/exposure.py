@@ -88,15 +88,15 @@ def exposure_at(host: str, port: int, public_url: str, proxies: tuple[str, ...],
         try:
             ipaddress.ip_address(address)
         except ValueError:
-            told, fix = f"{address!r} is not an IP address", "Write the address that the proxy connects from."
-            raise InputError.at(line, "--trusted-proxy", told, fix) from None
+            message, fix = f"{address!r} is not an IP address", "Write the address that the proxy connects from."
+            raise InputError.at(line, "--trusted-proxy", message, fix) from None
     if user_header and not proxies:
-        told = "is believed from whoever connects, since no proxy is named"
-        raise InputError.at(line, "--user-header", told, "Name the proxy that sets it: --trusted-proxy ADDRESS.")
+        message = "is believed from whoever connects, since no proxy is named"
+        raise InputError.at(line, "--user-header", message, "Name the proxy that sets it: --trusted-proxy ADDRESS.")
     public = urlsplit(public_url)
     if public_url and (public.scheme not in ("http", "https") or not public.hostname or public.path.strip("/")):
-        told = f"{public_url!r} is not the address of a site"
-        raise InputError.at(line, "--public-url", told, "Write it such as https://models.example.com.")
+        message = f"{public_url!r} is not the address of a site"
+        raise InputError.at(line, "--public-url", message, "Write it such as https://models.example.com.")
     if not is_loopback(host) and not (proxies and public.scheme == "https"):
         raise InputError.at(
             line,
@@ -156,10 +156,10 @@ class Guard:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                there = {name for name, _ in message["headers"]}
+                present = {name for name, _ in message["headers"]}
                 message["headers"] = [
                     *message["headers"],
-                    *((name.encode(), value.encode()) for name, value in _HEADERS if name.encode() not in there),
+                    *((name.encode(), value.encode()) for name, value in _HEADERS if name.encode() not in present),
                 ]
             await send(message)
 
@@ -205,7 +205,7 @@ class Guard:
             link = (["navigate"], ["document"])
             foreign = foreign and (_values(scope, b"sec-fetch-mode"), _values(scope, b"sec-fetch-dest")) != link
         else:
-            foreign = foreign or any(one.lower() not in exposure.origins for one in _values(scope, b"origin"))
+            foreign = foreign or any(origin.lower() not in exposure.origins for origin in _values(scope, b"origin"))
         if foreign:
             return 403, Problem("the request", "Origin", "comes from another site's page", "Use this server's page.")
         return None
@@ -274,7 +274,7 @@ class PunctualProtocol(H11Protocol):
         super().connection_made(transport)
         address, proxies = _address(self.client[0] if self.client else ""), map(_address, self.exposure.proxies)
         self.source = address if not self.exposure.proxies else None if address in proxies else ""
-        same = sum(getattr(one, "source", None) == self.source for one in self.connections)
+        same = sum(getattr(connection, "source", None) == self.source for connection in self.connections)
         if self.source is not None and same > MOST_OF_ONE:
             transport.write(b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
             transport.close()
@@ -327,7 +327,7 @@ class Allowance:
             yield
         finally:
             with self._lock:
-                self._spent = {one: spent for one, spent in self._spent.items() if self._left(one) > 0}
+                self._spent = {name: spent for name, spent in self._spent.items() if self._left(name) > 0}
                 self._spent[caller] = self._left(caller) + time.thread_time() - began, time.monotonic()
 
     def _left(self, caller: str) -> float:

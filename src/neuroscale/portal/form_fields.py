@@ -73,12 +73,12 @@ class Sheet:
     @property
     def titles(self) -> dict[str, str]:
         """What each field is called."""
-        return {one.name: one.title for page in self.pages for one in page.fields}
+        return {field.name: field.title for page in self.pages for field in page.fields}
 
     @property
     def faults(self) -> list[tuple[Field, str]]:
         """Every fault of a field, in the order of the form."""
-        return [(one, text) for page in self.pages for one in page.fields for text in one.errors]
+        return [(field, text) for page in self.pages for field in page.fields for text in field.errors]
 
 
 def sheet(
@@ -160,14 +160,14 @@ def posted(body: bytes, content_type: str) -> dict[str, str]:
         pairs = parse_qsl(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
     except ValueError:
         raise InputError.at(where, "", "cannot be read", "Send it from this server's page.") from None
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for name, value in pairs:
-        if name in found:
+        if name in fields:
             raise InputError.at(where, name[:60], "stands twice", "Send each field once.")
         if len(value) > _LONGEST and name != "fill":
             raise InputError.at(where, name[:60], f"has more than {_LONGEST} characters", "Write less.")
-        found[name] = value
-    return found
+        fields[name] = value
+    return fields
 
 
 def answers_in(template: Template, fields: Mapping[str, str]) -> dict[str, Any]:

@@ -108,19 +108,19 @@ class AskingPages:
 
     def add_to(self, app: FastAPI) -> None:
         """Add their routes."""
-        shown: dict[str, Any] = {"methods": ["GET"], "response_model": None}
-        sent: dict[str, Any] = {"methods": ["POST"], "response_model": None}
-        app.add_api_route("/", self.front, **shown)
-        app.add_api_route("/sign-in", self.sign_in_form, **shown)
-        app.add_api_route("/sign-in", self.sign_in, **sent)
-        app.add_api_route("/sign-out", self.sign_out, **sent)
-        app.add_api_route("/new", self.new, **shown)
-        app.add_api_route("/new", self.asked, **sent)
-        app.add_api_route("/plan", self.plan, **sent)
-        app.add_api_route("/changes/{key}", self.change, **shown)
-        app.add_api_route("/changes/{key}/state", self.change_state, **shown)
-        app.add_api_route("/pull-requests/{number}", self.pull, **shown)
-        app.add_api_route("/pull-requests/{number}/state", self.pull_state, **shown)
+        get_options: dict[str, Any] = {"methods": ["GET"], "response_model": None}
+        post_options: dict[str, Any] = {"methods": ["POST"], "response_model": None}
+        app.add_api_route("/", self.front, **get_options)
+        app.add_api_route("/sign-in", self.sign_in_form, **get_options)
+        app.add_api_route("/sign-in", self.sign_in, **post_options)
+        app.add_api_route("/sign-out", self.sign_out, **post_options)
+        app.add_api_route("/new", self.new, **get_options)
+        app.add_api_route("/new", self.submitted, **post_options)
+        app.add_api_route("/plan", self.plan, **post_options)
+        app.add_api_route("/changes/{key}", self.change, **get_options)
+        app.add_api_route("/changes/{key}/state", self.change_state, **get_options)
+        app.add_api_route("/pull-requests/{number}", self.pull, **get_options)
+        app.add_api_route("/pull-requests/{number}/state", self.pull_state, **get_options)
 
     def front(self, request: Request) -> Response:
         """The services for somebody who is signed in, else the form."""
@@ -144,12 +144,13 @@ class AskingPages:
         try:
             session = page_context.people.sign_in(fields.get("token", ""))
         except NeuroscaleError as error:
-            told = str(error)
+            message = str(error)
             if isinstance(error, InputError):
-                told = "; ".join(f"{one.message}. {one.fix}" for one in (each.on(PAGE) for each in error.problems))
+                problems = [each.on(PAGE) for each in error.problems]
+                message = "; ".join(f"{problem.message}. {problem.fix}" for problem in problems)
             to = here(fields.get("to", "/"))
             return page_context.show(
-                request, "sign_in.html", 422, to=to, carried=carried, problem=told, forge=self._forge()
+                request, "sign_in.html", 422, to=to, carried=carried, problem=message, forge=self._forge()
             )
         to = f"/new?answers={_packed(carried)}" if carried else here(fields.get("to", "/"))
         response = RedirectResponse(to, 303)
@@ -172,10 +173,10 @@ class AskingPages:
             # Without the forge, the plan is by what was seen last, and the request itself tells.
             with contextlib.suppress(NoReaderError, ForgeError):
                 page_context.pending_changes.main(person)
-        given = _unpacked(answers) if answers else None
+        answered = _unpacked(answers) if answers else None
         if person is not None and change and (job := page_context.pending_changes.job(change, person)) is not None:
-            given = job.answers
-        return self._form(request, given, (), with_plan=given is not None)
+            answered = job.answers
+        return self._form(request, answered, (), with_plan=answered is not None)
 
     def _form(
         self,
@@ -187,19 +188,19 @@ class AskingPages:
         status: int = 200,
     ) -> Response:
         inputs = self._page_context.inputs(request)
-        shown = sheet(inputs.template, answers, problems)
-        made = Panel()
+        filled_sheet = sheet(inputs.template, answers, problems)
+        plan_panel = Panel()
         if with_plan and answers:
             with self._page_context.planning(request):
-                made = live_panel(answers, inputs)
+                plan_panel = live_panel(answers, inputs)
         return self._page_context.show(
             request,
             "form.html",
             status,
             title="Ask for a service",
-            sheet=shown,
-            panel=made,
-            titles=shown.titles,
+            sheet=filled_sheet,
+            panel=plan_panel,
+            titles=filled_sheet.titles,
             action="/new",
             plan_at="/plan",
             submit="Open the pull request",
@@ -213,10 +214,10 @@ class AskingPages:
         answers = answers_in(inputs.template, fields)
         titles = sheet(inputs.template).titles
         with self._page_context.planning(request):
-            made = live_panel(answers, inputs)
-        return self._page_context.show(request, "plan.html", panel=made, titles=titles)
+            plan_panel = live_panel(answers, inputs)
+        return self._page_context.show(request, "plan.html", panel=plan_panel, titles=titles)
 
-    def asked(self, request: Request, fields: Fields) -> Response:
+    def submitted(self, request: Request, fields: Fields) -> Response:
         """What the form's buttons do: fill in a choice, show the plan, or open the pull request."""
         page_context = self._page_context
         page_context.form_tokens.check(request, fields)
@@ -230,7 +231,7 @@ class AskingPages:
             wanted = request_of(answers, inputs.known)
         except InputError as error:
             return self._form(
-                request, answers, tuple(one.on(PAGE) for one in error.problems), with_plan=True, status=422
+                request, answers, tuple(problem.on(PAGE) for problem in error.problems), with_plan=True, status=422
             )
         person = page_context.people.of(request)
         if person is None:
@@ -252,11 +253,11 @@ class AskingPages:
 
     def change(self, request: Request, key: str) -> Response:
         """A change on its way."""
-        return self._page_context.show(request, "change.html", **_told(self._job(request, key)))
+        return self._page_context.show(request, "change.html", **_facts_of(self._job(request, key)))
 
     def change_state(self, request: Request, key: str) -> Response:
         """How far it is: a part of its page."""
-        return self._page_context.show(request, "change_state.html", **_told(self._job(request, key)))
+        return self._page_context.show(request, "change_state.html", **_facts_of(self._job(request, key)))
 
     def pull(self, request: Request, number: int) -> Response:
         """A pull request, with its checks."""
@@ -280,10 +281,10 @@ class AskingPages:
         return page_context.show(request, name, now=now, is_served=is_served)
 
 
-def _told(job: Job) -> dict[str, Any]:
+def _facts_of(job: Job) -> dict[str, Any]:
     """What a page says of a change."""
     outcome, problem = job.outcome, job.problem
-    shown: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "job": job,
         "panel": None,
         "titles": {},
@@ -296,17 +297,17 @@ def _told(job: Job) -> dict[str, Any]:
         "notes": (),
     }
     if isinstance(problem, InputError):
-        shown["problems"] = [one.on(PAGE) for one in problem.problems]
+        facts["problems"] = [each.on(PAGE) for each in problem.problems]
     elif problem is not None:
-        shown["fault"] = str(problem) if isinstance(problem, NeuroscaleError) else "This program failed: see its log."
+        facts["fault"] = str(problem) if isinstance(problem, NeuroscaleError) else "This program failed: see its log."
     if isinstance(outcome, Refused):
-        shown["panel"] = panel(outcome.plan)
+        facts["panel"] = panel(outcome.plan)
     elif outcome is not None and outcome.verdict is not None:
-        shown["headline"] = outcome.verdict.headline
-        shown["findings"] = [one for one in outcome.verdict.findings if one.severity == "error"]
+        facts["headline"] = outcome.verdict.headline
+        facts["findings"] = [finding for finding in outcome.verdict.findings if finding.severity == "error"]
     elif outcome is not None:
-        shown |= {"published": outcome.published, "base": outcome.base.branch, "notes": outcome.notes}
-    return shown
+        facts |= {"published": outcome.published, "base": outcome.base.branch, "notes": outcome.notes}
+    return facts
 
 
 def filled(answers: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:

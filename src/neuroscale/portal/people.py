@@ -77,8 +77,8 @@ class People:
         session = secrets.token_urlsafe(32)
         now = time.monotonic()
         with self._lock:
-            self._sessions = {key: one for key, one in self._sessions.items() if one.ends > now}
-            own = [key for key, one in self._sessions.items() if one.person.name == person.name]
+            self._sessions = {key: session for key, session in self._sessions.items() if session.ends > now}
+            own = [key for key, session in self._sessions.items() if session.person.name == person.name]
             if len(own) >= _MOST_OF_ONE:
                 del self._sessions[own[0]]
             elif len(self._sessions) >= _MOST:
@@ -96,8 +96,8 @@ class People:
         if self._exposure.user_header:
             return self._named(request)
         with self._lock:
-            found = self._sessions.get(request.cookies.get(SESSION, ""))
-        return found.person if found is not None and found.ends > time.monotonic() else None
+            session = self._sessions.get(request.cookies.get(SESSION, ""))
+        return session.person if session is not None and session.ends > time.monotonic() else None
 
     def _named(self, request: Request) -> Person | None:
         names = request.headers.getlist(self._exposure.user_header)
@@ -129,14 +129,14 @@ class People:
             name = "the portal" if asked_by is None else _name(asked_by)
             return Person(name, token, name)
         if asked_by:
-            told, fix = "is only believed from a portal", "Leave it out: the token says who asks."
-            raise InputError.at("the request", "asked_by", told, fix)
+            message, fix = "is only believed from a portal", "Leave it out: the token says who asks."
+            raise InputError.at("the request", "asked_by", message, fix)
         return Person(self._account_of(token).login, token)
 
 
 def _name(text: str) -> str:
     name = text.strip()
     if not name or len(name) > _LONGEST_NAME or not name.isprintable():
-        told, fix = "does not name exactly one person", f"Send one name of at most {_LONGEST_NAME} characters."
-        raise InputError.at("the request", "asked_by", told, fix)
+        message, fix = "does not name exactly one person", f"Send one name of at most {_LONGEST_NAME} characters."
+        raise InputError.at("the request", "asked_by", message, fix)
     return name

@@ -42,7 +42,7 @@ class Bar:
 
     parts: tuple[Part, ...]
     limit: float
-    told: str  # what the picture shows, in a sentence
+    sentence: str  # what the picture shows, in a sentence
     caption: str
 
 
@@ -88,34 +88,34 @@ def live_panel(answers: Mapping[str, Any], inputs: PlanningInputs) -> Panel:
     return panel(inputs.plan(request))
 
 
-def panel(made: Plan) -> Panel:
+def panel(plan: Plan) -> Panel:
     """A plan, for a page."""
     return Panel(
-        verdict=made.verdict,
-        word="Cannot be served" if made.verdict == "refused" else VERDICTS[made.verdict].capitalize(),
-        placement=phrases.placement(made, str),
-        bar=_bar(made),
-        facts=() if made.verdict == "refused" else tuple(figures(made).values()),
-        reasons=made.reasons,
+        verdict=plan.verdict,
+        word="Cannot be served" if plan.verdict == "refused" else VERDICTS[plan.verdict].capitalize(),
+        placement=phrases.placement(plan, str),
+        bar=_bar(plan),
+        facts=() if plan.verdict == "refused" else tuple(figures(plan).values()),
+        reasons=plan.reasons,
         instead=tuple(
             Instead(
-                one.change,
-                "" if one.hourly is None else f"{usd(one.hourly * HOURS_PER_MONTH)} a month",
-                json.dumps(one.answers) if one.answers else "",
+                choice.change,
+                "" if choice.hourly is None else f"{usd(choice.hourly * HOURS_PER_MONTH)} a month",
+                json.dumps(choice.answers) if choice.answers else "",
             )
-            for one in made.alternatives
+            for choice in plan.alternatives
         ),
     )
 
 
-def figures(made: Plan) -> dict[str, Fact]:
+def figures(plan: Plan) -> dict[str, Fact]:
     """The facts of a plan that people decide by, by their labels."""
-    known = facts(made)
+    known = facts(plan)
     return {label: known[label] for label in _SHOWN if label in known}
 
 
-def _bar(made: Plan) -> Bar:
-    memory, count = made.memory_gib, made.accelerator_count
+def _bar(plan: Plan) -> Bar:
+    memory, count = plan.memory_gib, plan.accelerator_count
     named = {name: size for name, size in memory.parts.items() if name != "free" or size}
     total = max(sum(named.values()), memory.usable, 1e-9)
     parts, start = [], 0.0
@@ -124,11 +124,11 @@ def _bar(made: Plan) -> Bar:
         width = min(max(width, _SMALLEST if size > 0 else 0.0), _WIDTH - start)
         parts.append(Part(name.removeprefix("KV "), name, phrases.gib(size), round(start, 1), round(width, 1)))
         start += width
-    told = ", ".join(f"{part.name} {part.size} GiB" for part in parts)
+    sentence = ", ".join(f"{part.name} {part.size} GiB" for part in parts)
     limit = min(memory.usable / total, 1.0) * _WIDTH
     if memory.free < 0:
-        told += f": {phrases.gib(-memory.free)} GiB too much for {phrases.gib(memory.usable)} GiB"
+        sentence += f": {phrases.gib(-memory.free)} GiB too much for {phrases.gib(memory.usable)} GiB"
     each = f"on each of {count} accelerators" if count > 1 else "on the accelerator"
-    each = each if made.resources.accelerator_resource else "of the pod's memory"
+    each = each if plan.resources.accelerator_resource else "of the pod's memory"
     caption = f"{phrases.gib(memory.usable - memory.free)} of {phrases.gib(memory.usable)} GiB {each}"
-    return Bar(tuple(parts), round(limit, 1), f"Memory: {told}", caption)
+    return Bar(tuple(parts), round(limit, 1), f"Memory: {sentence}", caption)

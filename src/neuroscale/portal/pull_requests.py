@@ -22,7 +22,7 @@ class Progress:
     pull: PullRequest
     gate: CommitStatus | None
     others: tuple[CommitStatus, ...]
-    told: tuple[Comments, ...]
+    comments: tuple[Comments, ...]
     approved_by: tuple[str, ...]
     path: ServicePath | None
     is_tested: bool
@@ -64,8 +64,8 @@ def progress(forge: Forge, number: int) -> Progress:
     path = service_of_branch(pull.head_branch)
     return Progress(
         pull,
-        next((one for one in statuses if one.context == required), None),
-        tuple(one for one in statuses if one.context != required),
+        next((status for status in statuses if status.context == required), None),
+        tuple(status for status in statuses if status.context != required),
         (*headlines(comments, MARKER), *headlines(comments, SMOKE_MARKER)),
         forge.approved_by(number),
         path,

@@ -44,39 +44,39 @@ class ServicePages:
 
     def add_to(self, app: FastAPI) -> None:
         """Add their routes."""
-        shown: dict[str, Any] = {"methods": ["GET"], "response_model": None}
-        sent: dict[str, Any] = {"methods": ["POST"], "response_model": None}
-        app.add_api_route("/services", self.services, **shown)
-        app.add_api_route("/services/states", self.states, **shown)
-        app.add_api_route(_PLACE, self.service, **shown)
-        app.add_api_route(f"{_PLACE}/state", self.state, **shown)
-        app.add_api_route(f"{_PLACE}/metrics", self.metrics, **shown)
-        app.add_api_route(f"{_PLACE}/history", self.history, **shown)
-        app.add_api_route(f"{_PLACE}/edit", self.edit, **shown)
-        app.add_api_route(f"{_PLACE}/edit", self.edited, **sent)
-        app.add_api_route(f"{_PLACE}/plan", self.plan, **sent)
-        app.add_api_route(f"{_PLACE}/promote", self.promote, **shown)
-        app.add_api_route(f"{_PLACE}/promote", self.promoted, **sent)
-        app.add_api_route(f"{_PLACE}/retire", self.retire, **shown)
-        app.add_api_route(f"{_PLACE}/retire", self.retired, **sent)
+        get_options: dict[str, Any] = {"methods": ["GET"], "response_model": None}
+        post_options: dict[str, Any] = {"methods": ["POST"], "response_model": None}
+        app.add_api_route("/services", self.services, **get_options)
+        app.add_api_route("/services/states", self.states, **get_options)
+        app.add_api_route(_PLACE, self.service, **get_options)
+        app.add_api_route(f"{_PLACE}/state", self.state, **get_options)
+        app.add_api_route(f"{_PLACE}/metrics", self.metrics, **get_options)
+        app.add_api_route(f"{_PLACE}/history", self.history, **get_options)
+        app.add_api_route(f"{_PLACE}/edit", self.edit, **get_options)
+        app.add_api_route(f"{_PLACE}/edit", self.edited, **post_options)
+        app.add_api_route(f"{_PLACE}/plan", self.plan, **post_options)
+        app.add_api_route(f"{_PLACE}/promote", self.promote, **get_options)
+        app.add_api_route(f"{_PLACE}/promote", self.promoted, **post_options)
+        app.add_api_route(f"{_PLACE}/retire", self.retire, **get_options)
+        app.add_api_route(f"{_PLACE}/retire", self.retired, **post_options)
 
     # what is served
 
     def services(self, request: Request) -> Response:
         """The list; its states follow, since a cluster may be slow."""
         person = self._page_context.person(request)
-        found = listing(self._page_context.pending_changes, person)
-        return self._page_context.show(request, "services.html", listing=found, states=None, states_missing="")
+        rows = listing(self._page_context.pending_changes, person)
+        return self._page_context.show(request, "services.html", listing=rows, states=None, states_missing="")
 
     def states(self, request: Request) -> Response:
         """The list with what the cluster says: a part of its page."""
         person = self._page_context.person(request)
-        found = listing(self._page_context.pending_changes, person)
+        rows = listing(self._page_context.pending_changes, person)
         inputs = self._page_context.pending_changes.inputs(person.token)
         statuses, missing = self._statuses.ask("", lambda: self._surroundings.statuses(inputs, "", ""))
-        by_name = {(one.environment, one.name): one for one in statuses or ()}
+        by_name = {(status.environment, status.name): status for status in statuses or ()}
         return self._page_context.show(
-            request, "services_table.html", listing=found, states=by_name, states_missing=missing
+            request, "services_table.html", listing=rows, states=by_name, states_missing=missing
         )
 
     def _path(self, request: Request, environment: str, service: str) -> tuple[Main, ServicePath]:
@@ -94,33 +94,33 @@ class ServicePages:
         row = row_of(self._page_context.pending_changes, self._page_context.person(request), path)
         if row is None:
             raise HTTPException(404, "There is no service of this name on the forge's main branch")
-        shown = panel(row.plan) if row.plan is not None else Panel()
-        return self._page_context.show(request, "service.html", row=row, panel=shown, titles={})
+        plan_panel = panel(row.plan) if row.plan is not None else Panel()
+        return self._page_context.show(request, "service.html", row=row, panel=plan_panel, titles={})
 
     def state(self, request: Request, environment: str, service: str) -> Response:
         """What the cluster says of it: a part of its page."""
         main, path = self._path(request, environment, service)
-        found, missing = self._statuses.ask(
+        statuses, missing = self._statuses.ask(
             path.name, lambda: self._surroundings.statuses(main.inputs, path.environment, path.service)
         )
-        one = next((one for one in found or () if one.environment in ("", path.environment)), None)
-        if one is None and not missing:
+        status = next((status for status in statuses or () if status.environment in ("", path.environment)), None)
+        if status is None and not missing:
             missing = "the cluster does not have it"
-        return self._page_context.show(request, "service_state.html", one=one, missing=missing, path=path)
+        return self._page_context.show(request, "service_state.html", state=status, missing=missing, path=path)
 
     def metrics(self, request: Request, environment: str, service: str) -> Response:
         """Its figures of the last minutes: a part of its page."""
         main, path = self._path(request, environment, service)
-        found, missing = self._metrics.ask(
+        figures, missing = self._metrics.ask(
             path.name, lambda: self._surroundings.metrics(main.inputs, path.environment, path.service)
         )
-        return self._page_context.show(request, "service_metrics.html", found=found, missing=missing)
+        return self._page_context.show(request, "service_metrics.html", figures=figures, missing=missing)
 
     def history(self, request: Request, environment: str, service: str) -> Response:
         """Its last changes: a part of its page."""
         _, path = self._path(request, environment, service)
-        found, missing = history(self._page_context.pending_changes, self._page_context.person(request), path)
-        return self._page_context.show(request, "service_history.html", changes=found, missing=missing)
+        changes, missing = history(self._page_context.pending_changes, self._page_context.person(request), path)
+        return self._page_context.show(request, "service_history.html", changes=changes, missing=missing)
 
     # what becomes of it
 
@@ -144,14 +144,14 @@ class ServicePages:
         reason: str,
         status: int = 200,
     ) -> Response:
-        shown = sheet(main.inputs.template, answers, problems, fixed=True)
+        filled_sheet = sheet(main.inputs.template, answers, problems, fixed=True)
         return self._page_context.show(
             request,
             "form.html",
             status,
             title=f"Change {path.name}",
-            sheet=shown,
-            titles=shown.titles,
+            sheet=filled_sheet,
+            titles=filled_sheet.titles,
             panel=self._compared(request, main, version, answers, reason),
             action=f"/services/{path.name}/edit",
             plan_at=f"/services/{path.name}/plan",
@@ -170,13 +170,13 @@ class ServicePages:
         except InputError as error:
             return Panel(problems=tuple(error.problems))
         with self._page_context.planning(request):
-            made = main.inputs.plan(wanted)
-        shown = panel(made)
-        if wanted == version.request or made.verdict == "refused":
-            return shown
-        report = compared(version, wanted, made)
+            plan = main.inputs.plan(wanted)
+        plan_panel = panel(plan)
+        if wanted == version.request or plan.verdict == "refused":
+            return plan_panel
+        report = compared(version, wanted, plan)
         rows = tuple((name, old, new) for name, old, new in change_view.rows(report) if old != new)
-        return replace(shown, changes=rows, merge=change_view.merge(report))
+        return replace(plan_panel, changes=rows, merge=change_view.merge(report))
 
     def plan(self, request: Request, fields: Fields, environment: str, service: str) -> Response:
         """The plan while somebody changes the answers: a part of the form's page."""
@@ -184,9 +184,9 @@ class ServicePages:
         main, path = self._path(request, environment, service)
         version = self._named(path).version(main)
         answers = self._answers(main, version, fields)
-        shown = self._compared(request, main, version, answers, fields.get("reason", ""))
+        plan_panel = self._compared(request, main, version, answers, fields.get("reason", ""))
         titles = sheet(main.inputs.template).titles
-        return self._page_context.show(request, "plan.html", panel=shown, titles=titles)
+        return self._page_context.show(request, "plan.html", panel=plan_panel, titles=titles)
 
     def _answers(self, main: Main, version: Version, fields: Mapping[str, str]) -> dict[str, Any]:
         own = {name: getattr(version.request, name) for name in IDENTITY}
@@ -250,19 +250,20 @@ class ServicePages:
         """Say what that means."""
         main, path = self._path(request, environment, service)
         version = self._named(path).version(main)
-        said, missing = self._leaving.ask(path.name, lambda: list(self._surroundings.retiring("")(main, path, version)))
-        return self._page_context.show(request, "retire.html", path=path, said=said, missing=missing)
+        retiring = self._surroundings.retiring
+        lines, missing = self._leaving.ask(path.name, lambda: list(retiring("")(main, path, version)))
+        return self._page_context.show(request, "retire.html", path=path, lines=lines, missing=missing)
 
     def retired(self, request: Request, fields: Fields, environment: str, service: str) -> Response:
         """Open the pull request that removes it."""
         self._page_context.form_tokens.check(request, fields)
         _, path = self._path(request, environment, service)
-        said = self._surroundings.retiring(_reason(fields))
+        sentences = self._surroundings.retiring(_reason(fields))
         return self._begin(
             request,
             f"Retire {path.name}",
             f"/services/{path.name}/retire",
-            lambda _: Retired(self._named(path), said),
+            lambda _: Retired(self._named(path), sentences),
         )
 
 

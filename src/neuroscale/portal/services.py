@@ -43,11 +43,11 @@ class Chart:
 def chart(points: Sequence[float | None], span: str, worded: Callable[[float], str]) -> Chart:
     """The chart of values over the time `span`, at equal distances; None, where nothing was measured, is a gap."""
     width, height = CHART_BOX
-    there = [one for one in points if one is not None]
-    step, top = width / max(1, len(points)), max(there, default=0.0)
-    told = [f"over {span}: lowest {worded(min(there))}, highest {worded(top)}"] if there else [f"over {span}"]
-    if gaps := len(points) - len(there):
-        told.append(f"nothing measured in {gaps} of {len(points)} parts")
+    measured = [point for point in points if point is not None]
+    step, top = width / max(1, len(points)), max(measured, default=0.0)
+    parts = [f"over {span}: lowest {worded(min(measured))}, highest {worded(top)}"] if measured else [f"over {span}"]
+    if gaps := len(points) - len(measured):
+        parts.append(f"nothing measured in {gaps} of {len(points)} parts")
     lines: list[list[str]] = [[]]
     for number, value in enumerate(points):
         if value is None:
@@ -56,7 +56,7 @@ def chart(points: Sequence[float | None], span: str, worded: Callable[[float], s
         y = height - (max(value, 0.0) / top * height if top > 0 else 0.0)
         # Each value has a width, so that one between two gaps is seen.
         lines[-1] += [f"{x:.1f},{y:.1f}" for x in ((number + 0.2) * step, (number + 0.8) * step)]
-    return Chart(tuple(" ".join(line) for line in lines if line), "; ".join(told))
+    return Chart(tuple(" ".join(line) for line in lines if line), "; ".join(parts))
 
 
 @dataclass(frozen=True)
@@ -166,6 +166,6 @@ def row_of(pending_changes: PendingChanges, person: Person, path: ServicePath) -
 def history(pending_changes: PendingChanges, person: Person, path: ServicePath) -> tuple[list[Change], list[str]]:
     """A service's last changes, and sentences on what the forge could not say of them."""
     main = pending_changes.main(person)
-    found = changes(main.git, main.base.commit, path, _CHANGES)
+    merged = changes(main.git, main.base.commit, path, _CHANGES)
     with pending_changes.desk(person) as desk:
-        return with_pull_requests(desk.publisher.forge, main.base.branch, found)
+        return with_pull_requests(desk.publisher.forge, main.base.branch, merged)

@@ -45,20 +45,20 @@ def print_outcome(outcome: Refused | Outcome, *, as_json: bool, facts: Mapping[s
         url = outcome.unwanted.url
         notes.append(f"{url} is open for this service, and stays as it is: close it if it is not wanted any more.")
     if as_json:
-        told: dict[str, Any] = {
+        printed: dict[str, Any] = {
             "schema_version": 1,
             "base_branch": outcome.base.branch,
             "notes": notes,
             **(facts or {}),
         }
         if service is not None:
-            told |= {"environment": service.environment, "service": service.service}
+            printed |= {"environment": service.environment, "service": service.service}
         if outcome.published:
-            told["repository"] = outcome.published.repository.slug
+            printed["repository"] = outcome.published.repository.slug
         elif not outcome.verdict:
             pull = outcome.unwanted
-            told |= {"url": pull.url if pull else None, "number": pull.number if pull else None}
-        return _print_json(outcome, told)
+            printed |= {"url": pull.url if pull else None, "number": pull.number if pull else None}
+        return _print_json(outcome, printed)
     if published := outcome.published:
         typer.echo(f"{_DONE[published.result]} {published.pull.number}: {terminal(published.pull.url)}")
         typer.echo(f"  {terminal(published.pull.title)}")
@@ -120,15 +120,15 @@ def _not_passed(outcome: Outcome) -> int:
 def _print_json(outcome: Outcome, facts: Mapping[str, Any]) -> int:
     """Print what every outcome has, and the `facts`; returns the exit status."""
     published, verdict = outcome.published, outcome.verdict
-    told = {**facts, "outcome": published.result if published else "not_passed" if verdict else "no_difference"}
-    told |= {"branch": outcome.branch, "base_commit": outcome.base.commit}
+    printed = {**facts, "outcome": published.result if published else "not_passed" if verdict else "no_difference"}
+    printed |= {"branch": outcome.branch, "base_commit": outcome.base.commit}
     if published:
-        told |= {"url": published.pull.url, "number": published.pull.number, "commit": published.commit}
+        printed |= {"url": published.pull.url, "number": published.pull.number, "commit": published.commit}
     if verdict:
         from neuroscale.report.json_report import to_json
 
-        told["verdict"] = json.loads(to_json(verdict))
-    print_json(told)
+        printed["verdict"] = json.loads(to_json(verdict))
+    print_json(printed)
     return verdict.exit_status if verdict else ExitStatus.PASSED
 
 
@@ -191,10 +191,10 @@ def change_catalog(
     neither. `subject`: a word for its branch. Returns the exit status. Raises InputError."""
     if choice is not None and not dry_run:
         with choice.opened(TO_STDERR) as (git, publisher):
-            outcome, made = propose(git, publisher, subject, make, say_progress)
+            outcome, change = propose(git, publisher, subject, make, say_progress)
         if not as_json:
-            printed.show(made)
-        return _print_proposal(outcome, printed.facts(made), as_json=as_json)
+            printed.show(change)
+        return _print_proposal(outcome, printed.facts(change), as_json=as_json)
     snapshot = FolderSnapshot(root)
     proposal = make(snapshot, snapshot)
     changed = changed_files(snapshot, proposal.files) if dry_run else write_files(root, snapshot, proposal.files)
@@ -214,21 +214,21 @@ def change_catalog(
 def record(measured: Measured, root: Path, choice: ForgeChoice | None, *, dry_run: bool, as_json: bool) -> int:
     """Put a measurement into its model's file, or open the pull request of that. Returns the exit status."""
 
-    def facts(made: Made) -> Mapping[str, Any]:
+    def facts(change: Made) -> Mapping[str, Any]:
         return {
             "schema_version": 1,
             "model": measured.model,
-            "path": made.path,
-            "measurement": measurement_values(made.measurement),
-            "remarks": list(made.remarks),
+            "path": change.path,
+            "measurement": measurement_values(change.measurement),
+            "remarks": list(change.remarks),
         }
 
-    def show(made: Made) -> None:
-        typer.echo(terminal(f"{measured.model}: {made.measurement.title}", 400))
-        for sentence in (*figures(made.measurement), *made.remarks):
+    def show(change: Made) -> None:
+        typer.echo(terminal(f"{measured.model}: {change.measurement.title}", 400))
+        for sentence in (*figures(change.measurement), *change.remarks):
             typer.echo(f"  {terminal(sentence, 400)}")
 
-    printed = Printed(show, facts, lambda made: made.path, tries=True)
+    printed = Printed(show, facts, lambda change: change.path, tries=True)
     subject = f"measured-{measured.model.rpartition('/')[2]}"
     make = partial(proposal, measured)
     return change_catalog(choice, root, subject, make, printed, as_json=as_json, dry_run=dry_run)
@@ -255,8 +255,8 @@ def _dry_run(service: Service, draft: Draft, *, as_json: bool) -> int:
         typer.echo(terminal(service.main.base.note, 1000))
     if holds(service.main.git, service.main.base.commit, path.folder, draft.files):
         typer.echo(f"{service.main.base.branch} {'has' if draft.files else 'lacks'} {path.folder} as wanted already.")
-    there = f", on top of {service.there.pull.url}" if service.there else ""
-    typer.echo(f"Dry run on {service.main.base.branch} ({service.main.base.commit[:12]}){there}: nothing was pushed.")
+    on_top = f", on top of {service.there.pull.url}" if service.there else ""
+    typer.echo(f"Dry run on {service.main.base.branch} ({service.main.base.commit[:12]}){on_top}: nothing was pushed.")
     return ExitStatus.PASSED
 
 
@@ -282,6 +282,6 @@ def _print_draft(service: Service, draft: Draft) -> None:
 def _facts(draft: Draft) -> dict[str, Any]:
     """The table, and what the merge does, for programs."""
     if draft.subject is None:
-        said = [line for line in draft.message.split("\n\n")[1:] if line]
-        return {"changes": [], "said": said}
+        sentences = [line for line in draft.message.split("\n\n")[1:] if line]
+        return {"changes": [], "said": sentences}
     return {"changes": change_view.as_rows(draft.subject.report), "merge": change_view.merge(draft.subject.report)}

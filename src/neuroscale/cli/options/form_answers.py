@@ -131,10 +131,10 @@ def _ask_one(
 ) -> Any:
     """One answer with nothing `wrong` about it; None where it may be left empty and is."""
     choices = schema.get("enum")
-    shown = schema.get("enumNames")
-    if choices and shown:
+    titles = schema.get("enumNames")
+    if choices and titles:
         typer.echo("  One of:", err=on_stderr)
-        for choice, words in zip(choices, shown, strict=False):
+        for choice, words in zip(choices, titles, strict=False):
             typer.echo(f"    {choice}  ({terminal(words)})", err=on_stderr)
     elif choices:
         typer.echo(f"  One of: {', '.join(choices)}", err=on_stderr)
