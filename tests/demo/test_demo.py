@@ -48,7 +48,7 @@ def test_the_demo_goes_from_a_form_to_a_model_that_answers_shows_what_is_refused
     for stage in ("Form to merge", "Merge to Ready", "Ready to first token"):
         assert re.search(rf"^  {stage}: {time}$", done.stdout, re.MULTILINE)
     assert re.search(r"^  \| .*curl ", done.stdout, re.MULTILINE), "the merged pull request tells how to ask"
-    bill = re.search(r"^Bill: \$[0-9.]+ = services \$[0-9.]+ \+ idle \$[0-9.]+", done.stdout, re.MULTILINE)
+    bill = re.search(r"^Bill: [0-9.]+ USD = services [0-9.]+ USD \+ idle [0-9.]+ USD", done.stdout, re.MULTILINE)
     assert bill, "the meter divides what just ran"
     for center in ("cc-ml-inference", "cc-search"):
         assert re.search(rf"^{center} ", done.stdout[bill.end() :], re.MULTILINE), done.stdout[bill.start() :]
