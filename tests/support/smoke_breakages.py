@@ -61,7 +61,8 @@ class Breakage:
     """`fails`: the ids of all checks that fail. `trusted`: whether any check of the service could still decide.
 
     `fault`: the fault of the model server, if nothing else is broken. `place`: the part of the deployment that is
-    broken, if other parts can be broken in the same run; empty if it must be broken alone.
+    broken, if other parts can be broken in the same run; empty if it must be broken alone. `last`: checks that fail as
+    well, unless the time in which lost requests are asked again is over before them.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Breakage:
     trusted: bool = True
     fault: Callable[[Lab], Fault] | None = None
     place: str = ""
+    last: frozenset[str] = frozenset()
 
 
 # ------------------------------------------------------------ the server
@@ -120,7 +122,8 @@ def _in_all_places(breakages: Sequence[Breakage]) -> Breakage:
             )
 
     fails = frozenset[str]().union(*(one.fails for one in breakages))
-    return Breakage("; ".join(one.name for one in breakages), fails, arrange)
+    last = frozenset[str]().union(*(one.last for one in breakages))
+    return Breakage("; ".join(one.name for one in breakages), fails, arrange, last=last)
 
 
 def _together(breakages: Sequence[Breakage]) -> Breakage:
@@ -646,10 +649,12 @@ BREAKAGES: tuple[Breakage, ...] = (
     ),
     _at_gateway("its address is nobody's", "reachable", lambda lab: _asked_at("https://nowhere.invalid")),
     _at_gateway("nothing listens at its address", "reachable", lambda lab: _asked_at("https://127.0.0.1:1")),
-    _at_gateway(
+    Breakage(
         "its gateway finds no pod of it",
-        "reachable models completion chat streaming garbage key-missing key-wrong",
+        frozenset(["reachable", "models", "completion", "chat", "streaming", "garbage", "key-missing"]),
         lambda lab: _without_a_pod(lab, 1, PATIENCE),
+        place="gateway",
+        last=frozenset({"key-wrong"}),
     ),
     _at_gateway(
         "its certificate ends in days",
