@@ -119,3 +119,26 @@ def test_no_argument_is_proposed_that_a_policy_refuses(
     assert said.json["cause"] == "trust_remote_code"
     assert said.json["next"] is None
     assert "the policy no-remote-code" in said.json["no_next"]
+
+
+@pytest.mark.parametrize(
+    ("command", "line", "overrides"),
+    [
+        (
+            "-tp 2",
+            "ValueError: Total number of attention heads (16) must be divisible by tensor parallel size (2).",
+            {"overrides.accelerator_count": 1},
+        ),
+        (
+            "--max-num-seqs=16",
+            "ValueError: max_num_seqs (16) exceeds available Mamba cache blocks (1). Each decode sequence needs one.",
+            {"overrides.max_num_seqs": 1},
+        ),
+    ],
+)
+def test_a_change_to_one_is_a_change_that_update_takes(command: str, line: str, overrides: dict[str, int]) -> None:
+    log = read_lines(f"vllm serve Qwen/Qwen3-0.6B {command}\n{line}")
+    explained = explain_lines(log, Question(accelerator="nvidia-l4"), catalog())
+    assert explained.next is not None
+    assert explained.next.overrides == overrides
+    assert any(f"--set={name}=1" in text for text in cause_lines(explained) for name in overrides)

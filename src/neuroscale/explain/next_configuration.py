@@ -194,7 +194,7 @@ def _changed(question: Question, attempt: _Attempt, result: Fit) -> Proposal | N
         if words == question.words:
             return None
         # The same argument, spelled otherwise.
-        changed = {name: new[name] for name in new if words_of({name: new[name]})[0] not in question.words}
+        changed = {name: new[name] for name in new if not {*words_of({name: new[name]})} <= {*question.words}}
     return Proposal(words, changed, removed, _overrides(changed, result, moved=moved), attempt.sentence, result)
 
 
@@ -206,8 +206,11 @@ def _overrides(changed: Mapping[str, Any], result: Fit, *, moved: bool) -> dict[
         values["accelerator_count"] = result.count
     if moved:
         values["accelerator"] = result.accelerator
-    taken = {name: value for name, value in values.items() if name in OVERRIDE_FIELDS and value not in (None, "", True)}
-    return {f"{OVERRIDES}{name}": value for name, value in taken.items()}
+    return {
+        f"{OVERRIDES}{name}": value
+        for name, value in values.items()
+        if name in OVERRIDE_FIELDS and not isinstance(value, bool) and value not in (None, "")
+    }
 
 
 def _values(question: Question) -> dict[str, Any]:
