@@ -57,14 +57,13 @@ class ForgeChoice:
             raise InputError.at("the command line", "--local", fault, fix)
         return None
 
-    @contextlib.contextmanager
-    def opened(self, progress: Progress, *, only_looks: bool = False) -> Iterator[tuple[Git, Publisher]]:
+    def opened(
+        self, progress: Progress, *, only_looks: bool = False
+    ) -> contextlib.AbstractContextManager[tuple[Git, Publisher]]:
         """The clone, and what opens pull requests on the forge; see `opened_publisher`."""
-        opened = opened_publisher(
+        return opened_publisher(
             self.root, self.remote, self.token_file, progress, local=self.local, only_looks=only_looks
         )
-        with opened as (git, publisher):
-            yield git, publisher
 
     @contextlib.contextmanager
     def desk(self, progress: Progress, *, only_looks: bool = False) -> Iterator[Desk]:

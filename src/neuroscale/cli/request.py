@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -37,21 +36,19 @@ def request_service(
     repository: RepositoryOption = None,
 ) -> int:
     """Ask for a service: plan, render, judge, and open the pull request (or bring the open one up to date)."""
-    from neuroscale.actions.open_repository import opened_publisher
-    from neuroscale.cli.options import say_progress
+    from neuroscale.actions.service_change import ForgeChoice
     from neuroscale.cli.options.change_outcome import print_outcome
     from neuroscale.cli.options.form_answers import Answers, ask, check_source, read_answers, written_request
-    from neuroscale.forge.request_flow import Desk
     from neuroscale.forge.service_changes import Named, Requested
     from neuroscale.rendering.scaffolder.plan_step import answers_of, request_of
-    from neuroscale.repo.layout import find_root
 
     check_source(answers, interactive=interactive)
     if service and not interactive:
         fix = "Add --interactive in place of --answers, or change single answers: neuroscale update SERVICE --set ..."
         raise InputError.at("the command line", "--service", "needs --interactive", fix)
     form = Answers({}) if answers is None else read_answers(answers)
-    root = find_root(repository or Path.cwd())
+    choice = ForgeChoice(repository, remote, token_file, local)
+    root = choice.root
     written = None if answers is None else written_request(form, root)
 
     def request(main: Main) -> Request:
@@ -60,6 +57,6 @@ def request_service(
         present = answers_of(Named(service, root).version(main).request) if service else None
         return request_of(ask(main.inputs, on_stderr=True, present=present).values, None)
 
-    with opened_publisher(root, remote, token_file, TO_STDERR, local=local) as (git, publisher), form.located():
-        outcome = Desk(git, publisher, say_progress).propose(Requested(request))
+    with choice.desk(TO_STDERR) as desk, form.located():
+        outcome = desk.propose(Requested(request))
     return print_outcome(outcome, as_json=as_json)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neuroscale.actions.open_repository import opened_publisher
+from neuroscale.actions.service_change import ForgeChoice
 from neuroscale.cli.options import (
     TO_STDERR,
     JsonOption,
@@ -20,7 +20,6 @@ from neuroscale.cli.options import (
     TokenFileOption,
     plain_console,
     print_json,
-    say_progress,
 )
 from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.errors import ExitStatus, InputError
@@ -29,7 +28,7 @@ from neuroscale.core.validation import suggest
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
 from neuroscale.rendering.upgrade import Upgrade, look
 from neuroscale.repo.git import Git
-from neuroscale.repo.layout import SETTINGS, TEAMS, ServicePath, find_root
+from neuroscale.repo.layout import SETTINGS, TEAMS, ServicePath
 from neuroscale.repo.services import find_service, services_of
 from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, Snapshot
 from neuroscale.report.upgrade_view import as_mapping, print_upgrades, until_now
@@ -100,17 +99,16 @@ def upgrade_services(
     """
     chosen = Chosen(tuple(services or ()), team, environment, every)
     _check(chosen)
-    root = find_root(repository or Path.cwd())
+    choice = ForgeChoice(repository, remote, token_file, local)
+    root = choice.root
     done: Mapping[ServicePath, Done] = {}
     if dry_run and not local:
         with contextlib.closing(Git(root)) as git:
             looked = _look(*_of_clone(root, git), chosen, root, also_worse=also_worse)
     else:
-        from neuroscale.forge.request_flow import Desk
         from neuroscale.forge.upgrades import open_batch
 
-        with opened_publisher(root, remote, token_file, TO_STDERR, local=local) as (git, publisher):
-            desk = Desk(git, publisher, say_progress)
+        with choice.desk(TO_STDERR) as desk:
             main = desk.main()
             where = f"{main.base.branch} at {main.base.commit[:12]}"
             looked = _look(where, main.snapshot, main.inputs, chosen, root, also_worse=also_worse)

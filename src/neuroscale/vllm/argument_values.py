@@ -8,7 +8,7 @@ from typing import Any
 
 from neuroscale.vllm.arguments import ArgumentProblem, parse_arguments
 from neuroscale.vllm.command import serve_command
-from neuroscale.vllm.known_arguments import nearest
+from neuroscale.vllm.known_arguments import Argument, nearest
 
 _READ = frozenset({"ignored", "ends", "stray"})
 """Problems with words that set nothing."""
@@ -38,11 +38,11 @@ def values_of_container(container: Mapping[str, Any]) -> dict[str, Any]:
 
 def words_of(values: Mapping[str, Any], version: str = "") -> tuple[str, ...]:
     """The words of a command line of `vllm serve` that set these values (None: not set)."""
-    return tuple(word for name, value in values.items() for word in _words(name, value, version))
+    known = nearest(version).arguments
+    return tuple(word for name, value in values.items() for word in _words(name, value, known.get(name)))
 
 
-def _words(name: str, value: Any, version: str) -> Iterable[str]:
-    argument = nearest(version).arguments.get(name)
+def _words(name: str, value: Any, argument: Argument | None) -> Iterable[str]:
     option = f"--{name.replace('_', '-')}"
     if value is None:
         return
@@ -50,7 +50,7 @@ def _words(name: str, value: Any, version: str) -> Iterable[str]:
         if value:
             yield option
         elif argument is None or argument.kind != "store_true":
-            yield f"--no-{name.replace('_', '-')}"
+            yield option.replace("--", "--no-", 1)
     elif isinstance(value, list | tuple) and argument is not None and argument.nargs in ("+", "*"):
         yield from (option, *map(_text, value))
     else:

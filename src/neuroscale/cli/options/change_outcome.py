@@ -139,13 +139,11 @@ def _print_notes(notes: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Printed(Generic[T]):
-    """How a command prints a proposal to the catalog: for people, for programs, and the path of its main file. `tries`:
-    the command has --dry-run."""
+    """How a command prints a proposal to the catalog: for people, for programs, and the path of its main file."""
 
     show: Callable[[T], None]
     facts: Callable[[T], Mapping[str, Any]]
     path: Callable[[T], str]
-    tries: bool = False
 
 
 def run_change(
@@ -185,10 +183,11 @@ def change_catalog(
     printed: Printed[T],
     *,
     as_json: bool,
-    dry_run: bool = False,
+    dry_run: bool | None = None,
 ) -> int:
     """Write the files of a proposal to the catalog, or open its pull request if a forge is chosen; with `dry_run`, do
-    neither. `subject`: a word for its branch. Returns the exit status. Raises InputError."""
+    neither (None: the command does not know it). `subject`: a word for its branch. Returns the exit status. Raises
+    InputError."""
     if choice is not None and not dry_run:
         with choice.opened(TO_STDERR) as (git, publisher):
             outcome, change = propose(git, publisher, subject, make, say_progress)
@@ -199,9 +198,8 @@ def change_catalog(
     proposal = make(snapshot, snapshot)
     changed = changed_files(snapshot, proposal.files) if dry_run else write_files(root, snapshot, proposal.files)
     if as_json:
-        print_json(
-            {**printed.facts(proposal.made), "changed": changed, **({"dry_run": dry_run} if printed.tries else {})}
-        )
+        tried = {} if dry_run is None else {"dry_run": dry_run}
+        print_json({**printed.facts(proposal.made), "changed": changed, **tried})
         return ExitStatus.PASSED
     printed.show(proposal.made)
     for path in changed:
@@ -228,7 +226,7 @@ def record(measured: Measured, root: Path, choice: ForgeChoice | None, *, dry_ru
         for sentence in (*figures(change.measurement), *change.remarks):
             typer.echo(f"  {terminal(sentence, 400)}")
 
-    printed = Printed(show, facts, lambda change: change.path, tries=True)
+    printed = Printed(show, facts, lambda change: change.path)
     subject = f"measured-{measured.model.rpartition('/')[2]}"
     make = partial(proposal, measured)
     return change_catalog(choice, root, subject, make, printed, as_json=as_json, dry_run=dry_run)
