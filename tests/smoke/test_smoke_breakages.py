@@ -50,12 +50,11 @@ def lab(gitops: GitOps, tmp_path_factory: pytest.TempPathFactory) -> Iterator[La
     """A service of its own, with a short longest prompt: what is broken here must not be shared."""
     serve(gitops, "smoke-chat", NAMESPACE, **_ANSWERS)
     kubeconfig = Platform(gitops.local).kubeconfig
-    url = gitops.repository.clone_url
     with (
         Cluster.of_kubeconfig(kubeconfig, None) as cluster,
         open_endpoint(cluster, NAMESPACE, "smoke-chat") as endpoint,
     ):
-        found = Lab(cluster, kubeconfig, endpoint, url, tmp_path_factory.mktemp("smoke"))
+        found = Lab(gitops, cluster, kubeconfig, endpoint, tmp_path_factory.mktemp("smoke"))
         with found.proxied():
             yield found
     gitops.merge(dict.fromkeys(service_files("smoke-chat", **_ANSWERS)), "Remove smoke-chat")

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import json
-import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -24,16 +23,12 @@ from fastapi.responses import JSONResponse
 from model_faults import Call, Certificate, Fault
 from neuroscale.cluster.admission_tripwires import try_tripwires
 from neuroscale.cluster.endpoint import metrics
-from neuroscale.core.validation import part
 from neuroscale.kube.client import Identity, Object
 
 if TYPE_CHECKING:
     from smoke_lab import Lab
 
 _COMPLETIONS, _CHAT, _MODELS = "/v1/completions", "/v1/chat/completions", "/v1/models"
-_APPLICATIONS = "argoproj.io/v1alpha1"
-_PAUSED = "argocd.argoproj.io/skip-reconcile"
-_SEEN = "argocd.argoproj.io/application-set-refresh"
 PATIENCE = 6.0
 """Seconds that the smoke tests wait for a first answer that never comes."""
 _PATIENT = 60.0
@@ -420,52 +415,23 @@ def _address(host: str) -> x509.GeneralName:
 # ------------------------------------------------------------ the cluster
 
 
-_TRIES, _STAYS = 10, 5.0  # seconds
-
-
 @contextlib.contextmanager
 def _changed_by_hand(lab: Lab) -> Iterator[Asked]:
-    """Change a field of the live InferenceService while Argo CD is paused."""
+    """Change a field of the live InferenceService, which Argo CD does not see."""
     service = Identity("serving.kserve.io/v1beta1", "InferenceService", lab.namespace, lab.service)
-    live = lab.live(service)
-    most = live["spec"]["predictor"]["maxReplicas"]
-    with _kept(lab, f"services-{lab.environment}"), _paused(lab, f"{lab.service}.{lab.environment}"):
+    most = lab.live(service)["spec"]["predictor"]["maxReplicas"]
+    with lab.argocd_stopped(f"{lab.service}.{lab.environment}"):
         try:
-            _merge_for_good(lab, service, most + 1)
+            lab.cluster.merge(service, {"spec": {"predictor": {"maxReplicas": most + 1}}})
+            lab.await_running()
             yield Asked()
         finally:
             lab.cluster.merge(service, {"spec": {"predictor": {"maxReplicas": most}}})
     lab.await_running()
 
 
-def _merge_for_good(lab: Lab, service: Identity, most: int) -> None:
-    """Change the service until the change runs and stays."""
-
-    def change() -> None:
-        lab.cluster.merge(service, {"spec": {"predictor": {"maxReplicas": most}}})
-        lab.await_running()
-
-    _for_good(change, lambda: lab.live(service)["spec"]["predictor"]["maxReplicas"] == most, f"a change of {service}")
-
-
-def _for_good(change: Callable[[], object], holds: Callable[[], bool], what: str) -> None:
-    """Make a change until it holds for a while: Argo CD may be at work on its object from before it was paused."""
-    for _ in range(_TRIES):
-        change()
-        ends = time.monotonic() + _STAYS
-        while holds():
-            if time.monotonic() > ends:
-                return
-            time.sleep(0.2)
-    raise AssertionError(f"{what} did not stay: Argo CD is not paused")
-
-
 def _is_there(lab: Lab, identity: Identity) -> bool:
     return lab.cluster.get(identity.group_version, identity.kind, identity.name, identity.namespace) is not None
-
-
-def _delete_for_good(lab: Lab, identity: Identity) -> None:
-    _for_good(lambda: lab.cluster.delete(identity), lambda: not _is_there(lab, identity), f"the removal of {identity}")
 
 
 def _pod_label(label: str) -> Arrange:
@@ -485,11 +451,11 @@ def _pod_label(label: str) -> Arrange:
 @contextlib.contextmanager
 def _policy_removed(lab: Lab) -> Iterator[Asked]:
     removed = next(one for one in lab.policies.policies if one.name == "single-autoscaler")
-    with _paused(lab, "platform-policies"):
+    with lab.argocd_stopped("platform-policies"):
         identity = Identity.of(removed.value)
         there = lab.live(identity)
         try:
-            _delete_for_good(lab, identity)
+            lab.cluster.delete(identity)
             lab.wait(lambda: try_tripwires(lab.cluster, lab.policies).silent, "admission forgets the policy")
             yield Asked()
         finally:
@@ -507,40 +473,6 @@ def _secret_gone(lab: Lab) -> Iterator[Asked]:
         yield Asked()
     finally:
         lab.cluster.create(_again(there))
-
-
-@contextlib.contextmanager
-def _kept(lab: Lab, applications: str) -> Iterator[None]:
-    """Within it, an ApplicationSet leaves that annotation on its applications; otherwise it removes it again."""
-    identity = Identity(_APPLICATIONS, "ApplicationSet", "argocd", applications)
-    change = {"metadata": {"annotations": {_SEEN: "true"}}, "spec": {"preservedFields": {"annotations": [_PAUSED]}}}
-    lab.cluster.merge(identity, change)
-    # Argo CD removes that annotation once it has processed the change that came with it.
-    lab.wait(
-        lambda: _SEEN not in (lab.live(identity)["metadata"].get("annotations") or {}), f"Argo CD sees {applications}"
-    )
-    try:
-        yield
-    finally:
-        lab.cluster.merge(identity, {"spec": {"preservedFields": None}})
-
-
-@contextlib.contextmanager
-def _paused(lab: Lab, application: str) -> Iterator[None]:
-    """Within it, Argo CD ignores an application."""
-    identity = Identity(_APPLICATIONS, "Application", "argocd", application)
-    lab.cluster.merge(identity, {"metadata": {"annotations": {_PAUSED: "true"}}})
-    # A synchronisation that has begun goes on to its end, with its own tries.
-    lab.wait(lambda: not _synchronises(lab.live(identity)), f"Argo CD ends its work on {application}")
-    try:
-        yield
-    finally:
-        lab.cluster.merge(identity, {"metadata": {"annotations": {_PAUSED: None}}})
-
-
-def _synchronises(application: Object) -> bool:
-    state = part(application, "status", "operationState")
-    return "operation" in application or state.get("phase") in ("Running", "Terminating")
 
 
 def _again(found: Object) -> Object:

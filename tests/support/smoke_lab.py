@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from gitops_lab import GitOps
 from model_faults import Certificate, Fault, ModelProxy
 from neuroscale.actions.chosen_cluster import Where
 from neuroscale.actions.smoke_now import Question
@@ -25,6 +26,9 @@ from neuroscale.cluster.service_status_reader import Reader
 from neuroscale.cluster.services_in_git import Clone
 from neuroscale.core.validation import part
 from neuroscale.kube.client import Cluster, Identity, Object
+from neuroscale.local import supervisor
+from neuroscale.local.argocd import CONTROLLER
+from neuroscale.local.process import belonging
 from neuroscale.policies.policy_set import PolicySet, load_policy_set
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.smoke.expected_services import load_target
@@ -40,8 +44,9 @@ class Lab:
 
     environment = "local"
 
-    def __init__(self, cluster: Cluster, kubeconfig: Path, endpoint: Endpoint, repository: str, folder: Path) -> None:
+    def __init__(self, gitops: GitOps, cluster: Cluster, kubeconfig: Path, endpoint: Endpoint, folder: Path) -> None:
         assert endpoint.key is not None
+        self._gitops = gitops
         self.cluster = cluster
         self.folder: Path = folder
         self.kubeconfig = kubeconfig
@@ -50,7 +55,9 @@ class Lab:
         self.checkout = folder / "checkout"
         self._upstream = endpoint.url
         self._proxy = ModelProxy(endpoint.url, self.key)
-        subprocess.run(["git", "clone", "--quiet", repository, str(self.checkout)], check=True, timeout=120)
+        subprocess.run(
+            ["git", "clone", "--quiet", gitops.repository.clone_url, str(self.checkout)], check=True, timeout=120
+        )
         # The tests run this repository's own checks.
         shutil.rmtree(self.checkout / "smoke-tests", ignore_errors=True)
         shutil.copytree(ROOT / "smoke-tests", self.checkout / "smoke-tests")
@@ -111,6 +118,25 @@ class Lab:
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
         wait_for(condition, _SETTLES, what)
+
+    @contextlib.contextmanager
+    def argocd_stopped(self, application: str) -> Iterator[None]:
+        """Within it, Argo CD's controller stands still, after it has ended its work on an application.
+
+        Its own way to leave an application alone is no help here: a synchronisation that waits for its turn comes yet.
+        """
+        self.wait(lambda: not _synchronises(self._gitops.application(application) or {}), "Argo CD ends its work")
+        state = self._gitops.local.state
+        # The supervisor starts a process again that does not answer.
+        stopped = [one for name in (supervisor.NAME, CONTROLLER) for one in belonging(state.instance.id, name)]
+        assert len(stopped) >= 2, stopped
+        for process in stopped:
+            process.suspend()
+        try:
+            yield
+        finally:
+            for process in reversed(stopped):
+                process.resume()
 
     def await_running(self) -> None:
         """Wait until the newest generation runs, whatever Git holds."""
@@ -184,3 +210,8 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
         for name, value in variables.items():
             patch.setenv(name, value)
         yield
+
+
+def _synchronises(application: Object) -> bool:
+    state = part(application, "status", "operationState")
+    return "operation" in application or state.get("phase") in ("Running", "Terminating")
