@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from neuroscale.core import schemas, tool_cache
+from neuroscale.core import delivered, schemas, tool_cache
 from neuroscale.core.errors import ExitStatus, NeuroscaleError, UntrustedError
-from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.core.waiting import attempts
 from neuroscale.kube.apply import await_served
 from neuroscale.kube.client import Cluster
@@ -61,7 +60,7 @@ class Program:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.repository = REPOSITORY
+        self.repository = delivered.FOLDER
         self.kubeconfig: Path | None = None
         self.false_claims = 0
         self.claims = 0

@@ -20,7 +20,7 @@ from bootstrap.pace import Pace
 from bootstrap.running import BROKEN_OFF, WAITED_FOR, SetupError, say
 from bootstrap.steps import PURPOSES, Step, Steps
 from neuroscale.core import tool_cache
-from neuroscale.core.tool_cache import REPOSITORY
+from neuroscale.core.delivered import FOLDER as REPOSITORY
 from neuroscale.core.units import GIB
 
 _LONG = 300.0  # seconds

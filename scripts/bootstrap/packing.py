@@ -27,7 +27,8 @@ from bootstrap.go import BUILD_CACHES, Go
 from bootstrap.running import SetupError, say
 from bootstrap.sbom import modules_of
 from neuroscale.core import tool_cache
-from neuroscale.core.tool_cache import REPOSITORY, STAMP
+from neuroscale.core.delivered import FOLDER as REPOSITORY
+from neuroscale.core.tool_cache import STAMP
 
 _LICENCE = re.compile(r"(licen[cs]e|copying|notice|unlicense)", re.IGNORECASE)
 

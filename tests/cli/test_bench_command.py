@@ -16,7 +16,7 @@ from command_line import Said, commands
 from neuroscale.actions.bench_subject import BenchOptions, service_place
 from neuroscale.actions.chosen_cluster import Service, Where
 from neuroscale.actions.open_repository import open_repository
-from neuroscale.core.tool_cache import REPOSITORY
+from neuroscale.core.delivered import FOLDER as REPOSITORY
 from neuroscale.planning.fit_question import Question
 
 KEY = "key-of-the-test-0123456789"

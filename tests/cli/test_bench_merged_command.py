@@ -19,7 +19,7 @@ from neuroscale.actions.chosen_cluster import Service
 from neuroscale.actions.open_repository import open_repository
 from neuroscale.bench.result import short_text
 from neuroscale.cluster.endpoint.errors import EndpointError
-from neuroscale.core.tool_cache import REPOSITORY
+from neuroscale.core.delivered import FOLDER as REPOSITORY
 from repositories import Repository
 
 

@@ -14,7 +14,7 @@ from bench_lab import FakeClient, model_endpoint
 from cluster_lab import install_kinds
 from command_line import Said, commands
 from endpoint_lab import Pods, pods, running_kwok
-from neuroscale.core.tool_cache import REPOSITORY
+from neuroscale.core.delivered import FOLDER as REPOSITORY
 
 pytestmark = [pytest.mark.tools, pytest.mark.slow]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from neuroscale.core import schemas, tool_cache
+from neuroscale.core import delivered, schemas, tool_cache
 from neuroscale.core.errors import UntrustedError
 
-REPOSITORY = tool_cache.REPOSITORY
+REPOSITORY = delivered.FOLDER
 
 
 @pytest.fixture

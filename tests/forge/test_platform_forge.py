@@ -11,7 +11,7 @@ import pytest
 
 from command_line import commands
 from github_server import running_github
-from neuroscale.core.tool_cache import REPOSITORY
+from neuroscale.core.delivered import FOLDER as REPOSITORY
 from neuroscale.repo.layout import SETTINGS
 
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from gitops_lab import NAMESPACE, GitOps
-from neuroscale.core.tool_cache import REPOSITORY as ROOT
+from neuroscale.core.delivered import FOLDER as ROOT
 from neuroscale.core.tool_cache import find_tool
 from neuroscale.kube.control_plane import ADMINISTRATOR
 from neuroscale.local.argocd import (

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from gitops_lab import APPLICATIONS, ENVIRONMENT, NAMESPACE, GitOps, Merge, objects_of, service_files
-from neuroscale.core.tool_cache import REPOSITORY
+from neuroscale.core.delivered import FOLDER as REPOSITORY
 from neuroscale.forge.http import AnswerError, Client, segments
 from neuroscale.kube.client import Identity, KubernetesError, Object, RefusedError
 from neuroscale.local import (

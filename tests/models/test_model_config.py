@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from checkpoints import LLAMA
 from examples import examples
+from neuroscale.core.delivered import FOLDER as REPOSITORY
 from neuroscale.core.errors import InputError, Problem
-from neuroscale.core.tool_cache import REPOSITORY, locked_version
+from neuroscale.core.tool_cache import locked_version
 from neuroscale.models.config import read_config
 from neuroscale.models.config_keys import transformers_version
 from neuroscale.models.facts import ModelFacts

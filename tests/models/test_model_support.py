@@ -7,8 +7,8 @@ import json
 import pytest
 
 import model_reference
+from neuroscale.core.delivered import FOLDER as REPOSITORY
 from neuroscale.core.errors import InputError
-from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.models.config import read_config
 from neuroscale.models.registry import removed, supported, version
 from neuroscale.vllm.known_arguments import load

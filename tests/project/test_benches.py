@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from neuroscale.core.tool_cache import REPOSITORY
+from neuroscale.core.delivered import FOLDER as REPOSITORY
 
 _WITH_THE_PLATFORM = (pytest.mark.tools, pytest.mark.platform, pytest.mark.slow)
 

@@ -24,11 +24,11 @@ from bootstrap.packing import Packed, pack
 from bootstrap.running import SetupError
 from bootstrap.steps import Step, Steps
 from neuroscale.catalog.settings import load_settings
-from neuroscale.core import tool_cache
+from neuroscale.core import delivered, tool_cache
 from neuroscale.repo.layout import SETTINGS
 from neuroscale.repo.snapshot import MemorySnapshot
 
-REPOSITORY = tool_cache.REPOSITORY
+REPOSITORY = delivered.FOLDER
 GO = pinned_go(REPOSITORY)
 PROGRAM = "#!/bin/sh\necho 1.0\n"
 

@@ -9,9 +9,9 @@ import pytest
 
 from bootstrap.running import SetupError
 from bootstrap.sbom import BillOfMaterials, modules_of
-from neuroscale.core import tool_cache
+from neuroscale.core import delivered, tool_cache
 
-REPOSITORY = tool_cache.REPOSITORY
+REPOSITORY = delivered.FOLDER
 START, END = bytes.fromhex("3077af0c9274080241e1c107e6d618e6"), bytes.fromhex("f932433186182072008242104116d8f2")
 
 

@@ -32,13 +32,13 @@ from bootstrap.pace import Pace
 from bootstrap.prerequisites import Machine
 from bootstrap.running import SetupError, run
 from bootstrap.steps import PURPOSES, Step, Steps
-from neuroscale.core import tool_cache
+from neuroscale.core import delivered, tool_cache
 from neuroscale.core.units import GIB
 from neuroscale.demo import setup as demo_setup
 from repositories import Repository
 from waiting import wait_for
 
-REPOSITORY = tool_cache.REPOSITORY
+REPOSITORY = delivered.FOLDER
 pytestmark = pytest.mark.usefixtures("machine_key")
 GOOD = Machine("linux", "git version 2.39.5\n", True)
 

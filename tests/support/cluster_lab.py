@@ -21,8 +21,8 @@ from api_server import ApiServer
 from command_line import Said
 from neuroscale.cli.app import app
 from neuroscale.core import schemas
+from neuroscale.core.delivered import FOLDER as REPOSITORY
 from neuroscale.core.errors import NeuroscaleError
-from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.kube.apply import await_served
 from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.kube.stored_definitions import store_definitions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from neuroscale.core.tool_cache import REPOSITORY
+from neuroscale.core.delivered import FOLDER as REPOSITORY
 from neuroscale.milestones.lessons import PARTS, Lesson, find_lessons, is_current
 from neuroscale.milestones.running import run_lesson
 

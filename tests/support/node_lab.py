@@ -22,7 +22,8 @@ import yaml
 import model_server_stand_in
 from api_server import ApiServer
 from folder_in_memory import ON_DISK
-from neuroscale.core.tool_cache import REPOSITORY, find_tool
+from neuroscale.core.delivered import FOLDER as REPOSITORY
+from neuroscale.core.tool_cache import find_tool
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.local.kwok import KINDS

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from folder_in_memory import ON_DISK
-from neuroscale.core.tool_cache import REPOSITORY
+from neuroscale.core.delivered import FOLDER as REPOSITORY
 from neuroscale.forge.http import Client
 from neuroscale.kube.client import Cluster
 from neuroscale.local.control_plane import cluster, kubeconfig

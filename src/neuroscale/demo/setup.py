@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from neuroscale.core import tool_cache
+from neuroscale.core import delivered
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.printable import one_line
 
@@ -46,12 +46,12 @@ class SetUp:
 @contextmanager
 def set_up_beside() -> Iterator[SetUp]:
     """Set up the missing parts of this package's repository while the caller works; it is ended with the block."""
-    folder = tool_cache.REPOSITORY / ".state" / "logs"
+    folder = delivered.FOLDER / ".state" / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "demo-setup.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, str(tool_cache.REPOSITORY / "scripts" / "setup.py"), "--for", "platform"],
+            [sys.executable, str(delivered.FOLDER / "scripts" / "setup.py"), "--for", "platform"],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

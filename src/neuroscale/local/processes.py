@@ -7,8 +7,8 @@ from typing import Any
 
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import Settings, load_settings
+from neuroscale.core import delivered
 from neuroscale.core.errors import InputError
-from neuroscale.core.tool_cache import REPOSITORY
 from neuroscale.core.validation import suggest
 from neuroscale.kube.client import Object
 from neuroscale.local import (
@@ -72,9 +72,9 @@ def prepare(state: State, checkout: Path | None) -> None:
     `checkout`: the repository whose settings, catalog and platform/ the cluster gets (None: this package's repository).
     """
     if state.instance.cluster:
-        _prepare_cluster(state, checkout or REPOSITORY)
+        _prepare_cluster(state, checkout or delivered.FOLDER)
     if state.instance.pages:
-        Pages(state).prepare(checkout or REPOSITORY)
+        Pages(state).prepare(checkout or delivered.FOLDER)
     Gitea(state).prepare()
     Runner(state).prepare()
     if state.instance.portal:

@@ -1,0 +1,24 @@
+"""Finds the files that this package delivers beside its code: policies, pins of tools, catalog facts, workflows.
+
+A wheel carries them in its folder `delivered`; in a checkout they lie where they are written, at its root. Both have a
+platform repository's layout. What an organisation decides for itself is not delivered: `EXAMPLE` holds an example.
+
+Set-up runs before anything is installed: this module may import only the standard library.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_CARRIED = _PACKAGE / "delivered"
+
+CHECKOUT: Path | None = None if _CARRIED.is_dir() else _PACKAGE.parents[1]
+"""The root of the checkout that this package is read from; None where it comes from a wheel."""
+
+EXAMPLE = _PACKAGE / "repo" / "example"
+"""The settings, teams, budgets, answers and services of an example organisation, in a platform repository's layout."""
+
+
+FOLDER: Path = _CARRIED if CHECKOUT is None else CHECKOUT
+"""The folder of all delivered files. A checkout that a judge unpacked holds only those that the gate reads."""

@@ -1,0 +1,39 @@
+"""Reads the delivered files with an example organisation's settings, teams, budgets, answers and services among them.
+
+Tests, lessons and the demo use it, so that they do not depend on what an organisation has entered in its repository;
+commands outside every platform repository use it, too.
+"""
+
+from __future__ import annotations
+
+from neuroscale.core import delivered
+from neuroscale.repo.layout import BUDGETS, EXAMPLES, EXCEPTIONS, MANIFESTS, SETTINGS, TEAMS
+from neuroscale.repo.snapshot import Entry, FolderSnapshot, Snapshot
+
+OWN = (SETTINGS, TEAMS, BUDGETS, EXAMPLES, MANIFESTS, EXCEPTIONS)
+"""The files and folders of a platform repository whose content an organisation decides for itself."""
+
+
+class ExampleSnapshot:
+    """A snapshot's files, with the example organisation's in place of all that an organisation decides for itself."""
+
+    def __init__(self, delivered_files: Snapshot, example: Snapshot) -> None:
+        self._delivered = delivered_files
+        self.example = example
+
+    @staticmethod
+    def is_own(path: str) -> bool:
+        """Whether an organisation decides the content of that file for itself."""
+        return any(path == own or path.startswith(f"{own}/") for own in OWN)
+
+    def entries(self, *prefixes: str) -> list[Entry]:
+        others = [entry for entry in self._delivered.entries(*prefixes) if not self.is_own(entry.path)]
+        return sorted([*others, *self.example.entries(*prefixes)])
+
+    def read(self, path: str) -> bytes | None:
+        return (self.example if self.is_own(path) else self._delivered).read(path)
+
+
+def example_snapshot() -> ExampleSnapshot:
+    """The example organisation's repository, as far as this package delivers it: without rendered platform files."""
+    return ExampleSnapshot(FolderSnapshot(delivered.FOLDER), FolderSnapshot(delivered.EXAMPLE))
