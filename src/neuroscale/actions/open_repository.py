@@ -1,23 +1,30 @@
-"""Opens the platform repository that a caller works in, its forge, and files that the caller names."""
+"""Opens the platform repository that a caller works in, its forge, and files that the caller names.
+
+What changes nothing may also be asked outside every repository: the delivered catalog and the example organisation's
+settings answer it, and the answer says so.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neuroscale import __version__
 from neuroscale.actions.progress import SILENT, Progress
-from neuroscale.core.errors import InputError
+from neuroscale.core import delivered
+from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.files import read_bounded
 from neuroscale.core.units import MIB
 from neuroscale.core.yaml_io import decode
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
+from neuroscale.repo.example_repository import example_snapshot
 from neuroscale.repo.git import Git, GitError
-from neuroscale.repo.layout import LOCAL_STATE, find_root
-from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.repo.layout import CATALOG, LOCAL_STATE, find_root, is_outside
+from neuroscale.repo.snapshot import FolderSnapshot, Snapshot
 from neuroscale.request.service_request import Request, fault_of, read_request
 
 if TYPE_CHECKING:
@@ -121,17 +128,44 @@ LARGEST_FILE = MIB
 
 
 @dataclass(frozen=True)
-class Repository(PlanningInputs):
-    """A platform repository, read from its work tree, which begins at the folder `root`."""
+class OpenedInputs(PlanningInputs):
+    """What commands read that change nothing: the inputs of planning, and the `files` that hold them."""
 
-    root: Path
+    files: Snapshot
+
+    @property
+    def is_example(self) -> bool:
+        """Whether they are the example's that this package ships, since no platform repository was there."""
+        return True
+
+    @property
+    def settings_note(self) -> str:
+        """The sentence that says whose settings answer; "" for a repository's own."""
+        if not self.is_example:
+            return ""
+        oldest = min(prices.oldest for prices in self.catalog.prices.values())
+        return (
+            f"Settings: the shipped example's, and the catalog of neuroscale {__version__} with prices since {oldest}: "
+            "this folder is in no platform repository."
+        )
+
+    @property
+    def catalog_note(self) -> str:
+        """The sentence that says whose catalog answers; "" for a repository's own."""
+        if not self.is_example:
+            return ""
+        return (
+            "This folder is in no platform repository: the catalog, with its prices, is the one that neuroscale "
+            f"{__version__} brings in {delivered.FOLDER / CATALOG}."
+        )
 
     def read_request(self, path: Path, progress: Progress = SILENT) -> Request:
         """The request in a file. A note tells of each override that the gate refuses.
 
         Raises InputError if it cannot be read, or has names that the platform does not know.
         """
-        request = read_request(read_file(path), str(path), self.catalog, self.settings)
+        with self.named():
+            request = read_request(read_file(path), str(path), self.catalog, self.settings)
         today = datetime.now(UTC).date()
         for override in request.overrides:
             fault = fault_of(override.reason, override.expires, today, self.settings.exceptions.longest_days)
@@ -141,12 +175,57 @@ class Repository(PlanningInputs):
                 )
         return request
 
+    @contextlib.contextmanager
+    def named(self) -> Iterator[None]:
+        """Within it, problems of a request's team and environment say where the example's names hold."""
+
+        def explained(problem: Problem) -> Problem:
+            if problem.field not in ("team", "environment"):
+                return problem
+            more = "These are the shipped example's: name your platform repository with --repository for its own."
+            return replace(problem, fix=f"{problem.fix} {more}")
+
+        try:
+            yield
+        except InputError as error:
+            if not self.is_example:
+                raise
+            raise type(error)([explained(problem) for problem in error.problems]) from error
+
+
+@dataclass(frozen=True)
+class Repository(OpenedInputs):
+    """A platform repository, read from its work tree, which begins at the folder `root`."""
+
+    root: Path
+
+    @property
+    def is_example(self) -> bool:
+        return False
+
 
 def open_repository(named: Path | None) -> Repository:
     """The named repository, or the one around the current folder. Raises InputError with every problem in it."""
-    root = find_root(named or Path.cwd())
-    inputs = read_planning_inputs(FolderSnapshot(root))
-    return Repository(inputs.catalog, inputs.settings, inputs.template, root)
+    files = FolderSnapshot(find_root(named or Path.cwd()))
+    inputs = read_planning_inputs(files)
+    return Repository(inputs.catalog, inputs.settings, inputs.template, files, files.root)
+
+
+def repository_of(opened: OpenedInputs) -> Repository:
+    """The repository itself, for what changes it or reads its services. Raises InputError for the shipped example."""
+    return opened if isinstance(opened, Repository) else open_repository(None)
+
+
+def open_inputs(named: Path | None) -> OpenedInputs:
+    """The named repository, the one around the current folder, or outside every one the shipped example.
+
+    Raises InputError as `open_repository` does; a named or a broken repository is never replaced by the example.
+    """
+    if named is not None or not is_outside(Path.cwd()):
+        return open_repository(named)
+    files = example_snapshot()
+    inputs = read_planning_inputs(files)
+    return OpenedInputs(inputs.catalog, inputs.settings, inputs.template, files)
 
 
 def read_file(path: Path) -> str:

@@ -24,6 +24,7 @@ from neuroscale.cli.options import (
     VersionOption,
     plain_console,
     print_json,
+    say_source,
     split_words,
 )
 from neuroscale.core.errors import ExitStatus, InputError
@@ -50,9 +51,11 @@ def show_fit(
 ) -> int:
     """Say whether a model fits an accelerator under vLLM, how much it serves at once, and why. Exit status 1: it does
     not."""
-    from neuroscale.actions.open_repository import open_repository
+    from neuroscale.actions.open_repository import open_inputs
 
-    catalog = open_repository(repository).catalog
+    opened = open_inputs(repository)
+    say_source(opened.catalog_note)
+    catalog = opened.catalog
     question = Question(
         model,
         accelerator,

@@ -61,6 +61,12 @@ TO_STDERR = Progress(say_progress, lambda text: typer.echo(text, err=True))
 """Tells the person at the terminal, beside the answer."""
 
 
+def say_source(note: str) -> None:
+    """Say on standard error whose settings or catalog answer, if there is a note about it."""
+    if note:
+        typer.echo(note, err=True)
+
+
 RepositoryOption = Annotated[
     Path | None,
     typer.Option("--repository", help="The platform repository. Default: the one around the current folder."),
