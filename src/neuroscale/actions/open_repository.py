@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING
 
 from neuroscale import __version__
 from neuroscale.actions.progress import SILENT, Progress
+from neuroscale.catalog import PriceList
+from neuroscale.catalog.loading import read_prices
 from neuroscale.core import delivered
-from neuroscale.core.errors import InputError, Problem
+from neuroscale.core.errors import ASKED, InputError, Problem
 from neuroscale.core.files import read_bounded
 from neuroscale.core.units import MIB
+from neuroscale.core.validation import suggest
 from neuroscale.core.yaml_io import decode
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
 from neuroscale.repo.example_repository import example_snapshot
@@ -127,6 +130,9 @@ LARGEST_FILE = MIB
 """Bytes of a file of answers or of a plan; neither takes a tenth of it, and a device file never ends."""
 
 
+_EXAMPLES_NAMES = "These are the shipped example's: name your platform repository with --repository for its own."
+
+
 @dataclass(frozen=True)
 class OpenedInputs(PlanningInputs):
     """What commands read that change nothing: the inputs of planning, and the `files` that hold them."""
@@ -175,22 +181,35 @@ class OpenedInputs(PlanningInputs):
                 )
         return request
 
+    def prices(self, named: str) -> PriceList:
+        """A price list by its name in the catalog, or the one in a file in the catalog's form. Raises InputError."""
+        if named in self.catalog.prices:
+            return self.catalog.prices[named]
+        path = Path(named)
+        if not path.exists():
+            fix = f"{suggest(named, self.catalog.prices)} Or name a file with a list in the catalog's form."
+            raise InputError.at(ASKED, "prices", f"{named!r} is neither a price list of the catalog nor a file", fix)
+        return read_prices(read_file(path, "Name a file that holds a price list."), named, self.catalog)
+
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
-        """Within it, problems of a request's team and environment say where the example's names hold."""
+        """Within it, problems of names say where the example's are."""
 
         def explained(problem: Problem) -> Problem:
-            if problem.field not in ("team", "environment"):
-                return problem
-            more = "These are the shipped example's: name your platform repository with --repository for its own."
-            return replace(problem, fix=f"{problem.fix} {more}")
+            more = {
+                "model": f"It lies in {delivered.FOLDER}.",
+                "accelerators": f"It lies in {delivered.FOLDER}.",
+                "team": _EXAMPLES_NAMES,
+                "environment": _EXAMPLES_NAMES,
+            }
+            return replace(problem, fix=f"{problem.fix} {more.get(problem.field, '')}".rstrip())
 
         try:
             yield
         except InputError as error:
             if not self.is_example:
                 raise
-            raise type(error)([explained(problem) for problem in error.problems]) from error
+            raise InputError([explained(problem) for problem in error.problems]) from error
 
 
 @dataclass(frozen=True)
@@ -228,6 +247,6 @@ def open_inputs(named: Path | None) -> OpenedInputs:
     return OpenedInputs(inputs.catalog, inputs.settings, inputs.template, files)
 
 
-def read_file(path: Path) -> str:
+def read_file(path: Path, fix: str = "Name a file that holds a form's answers.") -> str:
     """The text of a file that a user named. Raises InputError if it cannot be read."""
-    return decode(read_bounded(path, LARGEST_FILE, "Name a file that holds a form's answers."), str(path))
+    return decode(read_bounded(path, LARGEST_FILE, fix), str(path))
