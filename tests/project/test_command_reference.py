@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import cause_reference
 import command_reference
+from neuroscale.cli.app import COMMANDS
 
 
 def test_the_document_holds_the_help_of_every_command() -> None:
@@ -16,3 +19,18 @@ def test_the_document_of_causes_holds_every_cause() -> None:
     assert cause_reference.FILE.read_text() == cause_reference.reference(), (
         "docs/causes.md differs from the causes: run `.venv/bin/python scripts/cause_reference.py`"
     )
+
+
+def test_the_help_lists_every_command_once_in_its_group() -> None:
+    text = command_reference.reference().split("```")[1]
+    sections = re.findall(r"^([A-Z][a-z ]+):\n((?:  .+\n)+)", text, re.MULTILINE)[1:]  # the first one: options
+    assert [name for name, _ in sections] == [
+        "Decide",
+        "Change",
+        "Operate",
+        "Cost",
+        "Repository",
+        "For workflows",
+    ]
+    listed = [name for _, rows in sections for name in re.findall(r"^  ([a-z-]+) {2,}[A-Z]", rows, re.MULTILINE)]
+    assert listed == list(COMMANDS)
