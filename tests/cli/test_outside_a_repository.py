@@ -107,7 +107,9 @@ def test_in_a_repository_nothing_speaks_of_the_example(
     assert "sources" not in ended.json
     assert not run("model", "Qwen/Qwen3-8B").err
     assert not run("fit", "--model", "Qwen/Qwen3-4B", "--accelerator", "nvidia-l4").err
-    assert run("advise", *FEW).out.startswith("Assumed: the environment dev,")
+    settings = own / "platform/settings.yaml"
+    settings.write_text(settings.read_text().replace("\n  dev:\n", "\n  lab:\n"))
+    assert run("advise", *FEW).out.startswith("Assumed: the environment lab,")
 
 
 def test_a_wrong_or_broken_repository_is_never_replaced_by_the_example(

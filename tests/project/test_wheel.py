@@ -63,7 +63,7 @@ class Bare:
         return {"PATH": "/usr/bin:/bin", "HOME": str(self.folder.parent / "home"), "LANG": "C.UTF-8", **nowhere}
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [self.python, *words]
+        command = [str(self.python), *words]
         return subprocess.run(
             command, cwd=self.folder, env=dict(self.variables), capture_output=True, text=True, timeout=120, check=False
         )
@@ -91,11 +91,12 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Bare:
     made = Bare(root / "environment/bin/python", root / "empty")
     for folder in (made.folder, root / "home"):
         folder.mkdir()
-    install = [BIN / "uv", "pip", "install", "--quiet", "--python", made.python, "--no-deps", "--compile-bytecode"]
+    uv = str(BIN / "uv")
+    install = [uv, "pip", "install", "--quiet", "--python", str(made.python), "--no-deps", "--compile-bytecode"]
     for command in (
-        [BIN / "uv", "venv", "--quiet", "--python", sys.executable, root / "environment"],
-        [*install, "--require-hashes", "--requirement", ROOT / "requirements/runtime.txt"],
-        [*install, wheel],
+        [uv, "venv", "--quiet", "--python", sys.executable, str(root / "environment")],
+        [*install, "--require-hashes", "--requirement", str(ROOT / "requirements/runtime.txt")],
+        [*install, str(wheel)],
     ):
         subprocess.run(command, check=True, timeout=300)
     (root / "server.log").write_text(LOG)
@@ -139,8 +140,8 @@ def test_the_wheel_carries_the_files_that_git_has_of_each_delivered_folder(wheel
 def test_the_wheel_carries_nothing_that_an_organisation_decides_for_itself_or_that_set_up_makes(wheel: Path) -> None:
     carried = names(wheel)
     own = ("platform/settings.yaml", "platform/catalog/teams", "platform/catalog/budgets", "platform/tenancy")
-    own += ("manifests", "templates/examples", "policies/exceptions", "tests", ".state")
-    assert not [name for name in carried if name.startswith(tuple(f"{DELIVERED}/{place}" for place in own))]
+    made = ("manifests", "templates/examples", "policies/exceptions", "tests", ".state")
+    assert not [name for name in carried if name.startswith(tuple(f"{DELIVERED}/{place}" for place in (*own, *made)))]
     assert not [name for name in carried if "node_modules" in name or "__pycache__" in name]
     example = {name.removeprefix("neuroscale/repo/example/") for name in carried if "/repo/example/" in name}
     assert {"platform/settings.yaml", "platform/catalog/teams/team-alpha.yaml"} <= example

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from neuroscale.actions.chosen_cluster import Where
 from neuroscale.catalog.model_lookup import load_model
 from neuroscale.cli.options import (
     TO_STDERR,
@@ -98,6 +97,7 @@ def explain(
     if log is not None and not service:
         explained = explain_lines(_read(log), question, opened.catalog, policies=opened.files)
     else:
+        from neuroscale.actions.chosen_cluster import Where
         from neuroscale.actions.explained_service import explain_log_of, explain_service
 
         if not 0 <= seconds <= _LONGEST_READING or 0 < seconds < 1:
