@@ -258,6 +258,7 @@ def test_a_plan_takes_its_prices_from_the_named_list_alone(example: OpenedInputs
     ("words", "told"),
     [
         (("--accelerators", "nvidia-l5"), "--accelerators: 'nvidia-l5' is not in the catalog. Did you mean"),
+        (("--accelerators", "nvidia-l5"), f"platform/catalog/accelerators. That folder lies in {delivered.FOLDER}."),
         (("--accelerators", "nvidia-l4,"), "--accelerators: '' is not in the catalog"),
         (("--accelerators", "nvidia-l40s"), "--accelerators: clusters of the kind 'gke' do not have 'nvidia-l40s'"),
         (("--prices", "google"), "--prices: 'google' is neither a price list of the catalog nor a file. Did you mean"),

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 import cause_reference
 import command_reference
+from command_line import commands
 from neuroscale.cli.app import COMMANDS
 
 
@@ -19,6 +22,14 @@ def test_the_document_of_causes_holds_every_cause() -> None:
     assert cause_reference.FILE.read_text() == cause_reference.reference(), (
         "docs/causes.md differs from the causes: run `.venv/bin/python scripts/cause_reference.py`"
     )
+
+
+def test_the_help_imports_no_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    monkeypatch.setattr("neuroscale.cli.app.importlib.import_module", refuse)
+    assert "fit  " in commands(capsys, monkeypatch)("--help").out
 
 
 def test_the_help_lists_every_command_once_in_its_group() -> None:

@@ -196,13 +196,10 @@ class OpenedInputs(PlanningInputs):
         """Within it, problems of names say where the example's are."""
 
         def explained(problem: Problem) -> Problem:
-            more = {
-                "model": f"It lies in {delivered.FOLDER}.",
-                "accelerators": f"It lies in {delivered.FOLDER}.",
-                "team": _EXAMPLES_NAMES,
-                "environment": _EXAMPLES_NAMES,
-            }
-            return replace(problem, fix=f"{problem.fix} {more.get(problem.field, '')}".rstrip())
+            more = _EXAMPLES_NAMES if problem.field in ("team", "environment") else ""
+            if CATALOG in problem.fix:
+                more = f"That folder lies in {delivered.FOLDER}."
+            return replace(problem, fix=f"{problem.fix} {more}".rstrip())
 
         try:
             yield

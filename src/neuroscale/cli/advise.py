@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from neuroscale.cli.options import TO_STDERR, JsonOption, PictureOption, RepositoryOption, plain_console, print_json
+from neuroscale.cli.options import TO_STDERR, InputsOption, JsonOption, PictureOption, plain_console, print_json
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import terminal
 
@@ -48,7 +48,7 @@ def show_advice(
     ] = By.PRICE,
     picture: PictureOption = None,
     as_json: JsonOption = False,
-    repository: RepositoryOption = None,
+    repository: InputsOption = None,
 ) -> int:
     """Set the best choices for a form's answers side by side: each accelerator, copies with other weights, smaller
     models of the family, with price, speed and head room at the asked load. Exit status 1: no choice works."""

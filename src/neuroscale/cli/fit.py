@@ -14,11 +14,11 @@ from neuroscale.cli.options import (
     ArgumentsOption,
     BandwidthOption,
     CountOption,
+    InputsOption,
     JsonOption,
     MemoryOption,
     ModelOption,
     PictureOption,
-    RepositoryOption,
     UsedOption,
     VariablesOption,
     VersionOption,
@@ -47,7 +47,7 @@ def show_fit(
     ] = None,
     picture: PictureOption = None,
     as_json: JsonOption = False,
-    repository: RepositoryOption = None,
+    repository: InputsOption = None,
 ) -> int:
     """Say whether a model fits an accelerator under vLLM, how much it serves at once, and why. Exit status 1: it does
     not."""

@@ -8,7 +8,7 @@ import typer
 
 from neuroscale.actions.open_repository import open_inputs
 from neuroscale.catalog.model_lookup import load_model
-from neuroscale.cli.options import JsonOption, RepositoryOption, plain_console, print_json, say_source
+from neuroscale.cli.options import InputsOption, JsonOption, plain_console, print_json, say_source
 from neuroscale.core.errors import ExitStatus
 from neuroscale.models.facts_json import as_mapping
 
@@ -21,7 +21,7 @@ def show_model(
         ),
     ],
     as_json: JsonOption = False,
-    repository: RepositoryOption = None,
+    repository: InputsOption = None,
 ) -> int:
     """Show a model's parameters, its active ones in both conventions, its weights by group, its KV cache and state."""
     opened = open_inputs(repository)

@@ -10,10 +10,10 @@ import typer
 
 from neuroscale.cli.options import (
     TO_STDERR,
+    InputsOption,
     JsonOption,
     KubeconfigOption,
     PictureOption,
-    RepositoryOption,
     plain_console,
     print_json,
 )
@@ -40,7 +40,7 @@ def show_plan(
     ] = "",
     picture: PictureOption = None,
     as_json: JsonOption = False,
-    repository: RepositoryOption = None,
+    repository: InputsOption = None,
 ) -> int:
     """Show what the platform decides for a request: accelerator, memory, flags, price. Exit status 1: refused, or the
     cluster has no room for it now."""

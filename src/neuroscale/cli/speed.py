@@ -16,10 +16,10 @@ from neuroscale.cli.options import (
     ArgumentsOption,
     BandwidthOption,
     CountOption,
+    InputsOption,
     JsonOption,
     MemoryOption,
     ModelOption,
-    RepositoryOption,
     VersionOption,
     plain_console,
     print_json,
@@ -109,7 +109,7 @@ def show_speed(
         Path | None, typer.Option("--picture", help="Draw the figures over the users into this file (.svg or .png).")
     ] = None,
     as_json: JsonOption = False,
-    repository: RepositoryOption = None,
+    repository: InputsOption = None,
 ) -> int:
     """Say how fast a replica answers under a load: time to the first token, time between tokens, tokens a second. Exit
     status 1: the model does not start, its speed is unknown, or --p95-ttft is not kept."""

@@ -71,6 +71,14 @@ RepositoryOption = Annotated[
     Path | None,
     typer.Option("--repository", help="The platform repository. Default: the one around the current folder."),
 ]
+InputsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--repository",
+        help="The platform repository. Default: the one around the current folder; outside every one, the example that "
+        "this program brings.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 PictureOption = Annotated[
     Path | None, typer.Option("--picture", help="Draw the memory of one accelerator into this file (.svg or .png).")
