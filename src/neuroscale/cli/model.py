@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -25,9 +26,10 @@ def show_model(
 ) -> int:
     """Show a model's parameters, its active ones in both conventions, its weights by group, its KV cache and state."""
     opened = open_inputs(repository)
-    if name in opened.catalog.models:
+    own_files = opened.is_example and Path(name).exists()  # they come before an entry that the program brings
+    if name in opened.catalog.models and not own_files:
         say_source(opened.catalog_note)
-    facts = load_model(name, opened.catalog)
+    facts = load_model(name, None if own_files else opened.catalog)
     if as_json:
         print_json(as_mapping(facts))
     else:
