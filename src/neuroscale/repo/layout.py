@@ -228,6 +228,27 @@ def is_protected(path: str) -> bool:
     )
 
 
+def is_outside(folder: Path) -> bool:
+    """Whether no platform repository is around a folder: neither settings nor models of a catalog, here or above.
+
+    A repository whose settings are missing is a broken one, and around its folders. Raises InputError if a place
+    cannot be looked into.
+    """
+    return not any(_is_there(above / part) for above in (folder, *folder.parents) for part in (SETTINGS, MODELS))
+
+
+def _is_there(path: Path) -> bool:
+    """Whether anything has that name, be it a link to nothing."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        message = f"cannot be looked at ({error.strerror}), so a platform repository may be there"
+        raise InputError.at(str(path), "", message, "Allow reading it, or name one with --repository.") from error
+    return True
+
+
 def find_root(start: Path) -> Path:
     """The platform repository that `start` lies in. Raises InputError outside one."""
     for folder in (start.resolve(), *start.resolve().parents):
