@@ -38,7 +38,7 @@ def built(cache: Path) -> tool_cache.Tool:
 def repository(tmp_path: Path) -> Path:
     """A copy of everything that pins a version."""
     folder = tmp_path / "repository"
-    for place in ("platform/local/tools", "requirements", "scripts/bootstrap", "src/neuroscale/core"):
+    for place in ("platform/local/tools", "requirements"):
         shutil.copytree(REPOSITORY / place, folder / place)
     return folder
 
@@ -145,9 +145,8 @@ def test_a_damaged_schema_index_is_untrusted(tmp_path: Path, index: str) -> None
         schemas.load(tmp_path)
 
 
-@pytest.mark.parametrize("module", ["neuroscale.core.tool_cache", "bootstrap.main"])
+@pytest.mark.parametrize("module", ["neuroscale.core.tool_cache", "neuroscale.tools.main"])
 def test_what_set_up_needs_runs_before_anything_is_installed(module: str) -> None:
-    paths = [str(REPOSITORY / "src"), str(REPOSITORY / "scripts")]
-    code = f"import sys; sys.path[:0] = {paths!r}; import {module}"
+    code = f"import sys; sys.path.insert(0, {str(REPOSITORY / 'src')!r}); import {module}"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

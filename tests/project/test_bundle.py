@@ -16,17 +16,17 @@ from typing import Any
 
 import pytest
 
-from bootstrap import bundle as bundles
-from bootstrap import main as setup
-from bootstrap import packing, ranges
-from bootstrap.bundle import SCHEMAS, Bundle, Digest, RefusedError, digest_of, pinned_go, read_digests
-from bootstrap.packing import Packed, pack
-from bootstrap.running import SetupError
-from bootstrap.steps import Step, Steps
 from neuroscale.catalog.settings import load_settings
 from neuroscale.core import delivered, tool_cache
 from neuroscale.repo.layout import SETTINGS
 from neuroscale.repo.snapshot import MemorySnapshot
+from neuroscale.tools import bundle as bundles
+from neuroscale.tools import main as setup
+from neuroscale.tools import packing, ranges
+from neuroscale.tools.bundle import SCHEMAS, Bundle, Digest, RefusedError, digest_of, pinned_go, read_digests
+from neuroscale.tools.packing import Packed, pack
+from neuroscale.tools.running import SetupError
+from neuroscale.tools.steps import Step, Steps
 
 REPOSITORY = delivered.FOLDER
 GO = pinned_go(REPOSITORY)

@@ -24,17 +24,17 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from bootstrap import activity, locks, machine, packages, prerequisites, running
-from bootstrap import main as setup
-from bootstrap.go import Go, version_numbers
-from bootstrap.locks import locked, shared
-from bootstrap.pace import Pace
-from bootstrap.prerequisites import Machine
-from bootstrap.running import SetupError, run
-from bootstrap.steps import PURPOSES, Step, Steps
 from neuroscale.core import delivered, tool_cache
 from neuroscale.core.units import GIB
 from neuroscale.demo import setup as demo_setup
+from neuroscale.tools import activity, locks, machine, packages, prerequisites, running
+from neuroscale.tools import main as setup
+from neuroscale.tools.go import Go, version_numbers
+from neuroscale.tools.locks import locked, shared
+from neuroscale.tools.pace import Pace
+from neuroscale.tools.prerequisites import Machine
+from neuroscale.tools.running import SetupError, run
+from neuroscale.tools.steps import PURPOSES, Step, Steps
 from repositories import Repository
 from waiting import wait_for
 
@@ -639,11 +639,11 @@ def test_the_demo_waits_for_its_set_up_without_a_longest_time_and_tells_what_cha
 
 def test_in_a_terminal_one_line_is_renewed(tmp_path: Path) -> None:
     code = (
-        "from pathlib import Path; from bootstrap import running; running.HEARTBEAT_SECONDS = 0.05;"
+        "from pathlib import Path; from neuroscale.tools import running; running.HEARTBEAT_SECONDS = 0.05;"
         f"running.run(['sleep', '0.5'], doing='Building it', log=Path({str(tmp_path / 'log')!r}))"
     )
     outer, inner = pty.openpty()
-    paths = os.pathsep.join(str(REPOSITORY / name) for name in ("scripts", "src"))
+    paths = str(REPOSITORY / "src")
     environment = {**os.environ, "PYTHONPATH": paths, "COLUMNS": "80"}
     done = subprocess.run([sys.executable, "-c", code], stdout=inner, env=environment, check=False, timeout=60)
     os.close(inner)
@@ -1158,9 +1158,9 @@ def test_continuous_integration_runs_the_test_command() -> None:
 
 def test_set_up_ends_its_children_when_it_is_terminated() -> None:
     code = (
-        f"import sys; sys.path[:0] = [{str(REPOSITORY / 'src')!r}, {str(REPOSITORY / 'scripts')!r}]\n"
+        f"import sys; sys.path.insert(0, {str(REPOSITORY / 'src')!r})\n"
         "import os, signal\n"
-        "from bootstrap import main, prerequisites\n"
+        "from neuroscale.tools import main, prerequisites\n"
         "main.steps_of = lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)\n"
         "prerequisites.check = lambda _: None\n"
         "sys.exit(main.main())\n"

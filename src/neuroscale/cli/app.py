@@ -74,6 +74,7 @@ COMMANDS = {  # in the order of the help
     "local": Command("local", "app", "The platform on this machine: forge, runner, cluster and Argo CD."),
     "platform": Command("platform", "app", "Render, install and price a cluster's objects."),
     "policy": Command("policy", "app", "Show, render and create policies."),
+    "tools": Command("tools", "app", "Install the upstream tools that commands run."),
 }
 
 

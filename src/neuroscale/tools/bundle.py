@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from bootstrap.ranges import UnreachableError, open_file
-from bootstrap.running import Progress, SetupError
 from neuroscale.core.tool_cache import STAMP, SchemaPins, Tool, cache_folder, locked_version
+from neuroscale.tools.ranges import UnreachableError, open_file
+from neuroscale.tools.running import Progress, SetupError
 
 DIGESTS = Path("platform/local/tools/digests.json")
 VARIABLE = "NEUROSCALE_BUNDLE"

@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from bootstrap import prerequisites
-from bootstrap.bundle import SCHEMAS, Bundle, RefusedError
-from bootstrap.go import Go
-from bootstrap.locks import locked
-from bootstrap.machine import write_stamp
-from bootstrap.packages import NodePackages, PortalPages, PythonPackages, make_environment, unpack
-from bootstrap.running import run, say
-from bootstrap.sbom import BillOfMaterials
-from bootstrap.serving import Serving
-from neuroscale.bench.environment import LOCK, PACKAGE, GuidellmEnvironment
-from neuroscale.core import tool_cache
+from neuroscale.core import delivered, tool_cache
 from neuroscale.core.units import GIB
+from neuroscale.tools import prerequisites
+from neuroscale.tools.bundle import SCHEMAS, Bundle, RefusedError
+from neuroscale.tools.go import Go
+from neuroscale.tools.guidellm_environment import LOCK, PACKAGE, GuidellmEnvironment
+from neuroscale.tools.locks import locked
+from neuroscale.tools.machine import write_stamp
+from neuroscale.tools.packages import NodePackages, PortalPages, PythonPackages, WheelPackages, make_environment, unpack
+from neuroscale.tools.running import run, say
+from neuroscale.tools.sbom import BillOfMaterials
+from neuroscale.tools.serving import Serving
 
 PURPOSES = {
     "all": "everything",
@@ -31,8 +31,6 @@ PURPOSES = {
     "portal": "what the platform on this machine runs, and Backstage for `neuroscale local up --with portal`",
     "bundle": "only what a bundle holds: every tool and the schemas, without vLLM",
 }
-# The schemas are built by the packages that set-up just installed, and not by the interpreter that runs it.
-_SCHEMA_PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from bootstrap.schema_build import main; main()"
 _BAD_OBJECTS_PROGRAM = """
 import sys
 from pathlib import Path
@@ -46,6 +44,8 @@ for path, text in bad_files(snapshot, load_policy_set(snapshot).policies).items(
     (snapshot.root / path).parent.mkdir(parents=True, exist_ok=True)
     write_public(snapshot.root / path, text)
 """
+WHEEL_PURPOSES = ("gate", "platform", "bench")
+"""The purposes that need no checkout; the first is the default of a wheel."""
 _LISTED_LOCKS = ("runtime.txt", "dev.txt", "bootstrap.txt", "go.txt", "zig.txt", "serve.txt", "bench.txt")
 
 
@@ -124,7 +124,11 @@ class Steps:
         self._cache = cache
         self._bundle = bundle
         self._logs, self._own_logs = cache / "logs", repository / ".state" / "logs"
-        self._packages = PythonPackages(repository, self._own_logs, cache)
+        self._checkout_packages = PythonPackages(repository, self._own_logs, cache)
+        self._wheel_packages = WheelPackages(repository, self._logs, cache)
+        self._packages = self._wheel_packages if delivered.CHECKOUT is None else self._checkout_packages
+        # Packages of a wheel may lie where PYTHONPATH or the user's own folder says.
+        self._alone = "-P" if delivered.CHECKOUT is None else "-I"
         self._pinned_go = pinned_go
 
     @cached_property
@@ -137,6 +141,8 @@ class Steps:
 
     def of(self, purpose: str) -> list[Step]:
         """The steps for a purpose, small ones first: a tool takes minutes, and a failure should come before them."""
+        if delivered.CHECKOUT is None:
+            return self._of_wheel(purpose)
         python = self._python(runtime_only=purpose in ("gate", "bench"))
         node = NodePackages(self._repository / "tests" / "node", self._packages.python, self._own_logs / "node.log")
         title = "Installing the locked Node packages of the tests"
@@ -150,7 +156,7 @@ class Steps:
             tools.insert(2, self._schemas())
         steps = [python, self._fetch_go(tools), *tools]
         if purpose in ("all", "platform", "portal"):
-            steps += self._serving()
+            steps += [*self._serving(), self._keep_uv()]
         if purpose == "portal":
             steps += self._portal()
         if purpose in ("all", "bundle"):
@@ -163,6 +169,24 @@ class Steps:
             steps.append(Step(title, bill.done, bill.write, 5, shared=False, lock=self._checkout_lock))
         return steps
 
+    def _of_wheel(self, purpose: str) -> list[Step]:
+        """The steps that need no checkout, and that write nothing but the tool cache."""
+        if purpose == "bench":
+            steps = [self._guidellm()]
+        else:
+            tools = [self._tool(name) for name in _tools_for(purpose)]
+            tools.insert(2, self._schemas())
+            steps = [self._fetch_go(tools), *tools, *(self._serving() if purpose == "platform" else [])]
+        uv, others = self._wheel_packages.uv, tuple(steps)
+
+        def done() -> bool:
+            return uv.exists() or all(step.done() for step in others)
+
+        fetch = self._wheel_packages.fetch_uv
+        title = "Fetching the locked uv from PyPI"
+        # Not `shared`, so that what goes on beside the tools begins after it.
+        return [Step(title, done, fetch, 10, shared=False, lock=self._lock("uv"), place=uv.parent), *steps]
+
     @property
     def _checkout_lock(self) -> Path:
         return self._repository / ".state" / "setup.lock"
@@ -171,7 +195,7 @@ class Steps:
         return self._cache / "locks" / f"{name}.lock"
 
     def _python(self, *, runtime_only: bool) -> Step:
-        wanted = self._packages
+        wanted = self._checkout_packages
         # The packages for all purposes include those of the gate.
         if runtime_only and not wanted.done():
             wanted = PythonPackages(self._repository, self._own_logs, self._cache, runtime_only=True)
@@ -266,7 +290,8 @@ class Steps:
             zips |= self.go.download(kyverno.source, [kyverno.module], scratch)
             names = (f"{path}={zip_}" for path, zip_ in zips.items())
             run(
-                [self._packages.python, "-I", "-c", _SCHEMA_PROGRAM, str(self._repository / "scripts"), *names],
+                # Not by the interpreter that runs set-up: it may lack the packages.
+                [self._packages.python, self._alone, "-m", "neuroscale.tools.schema_build", *names],
                 doing="Writing the JSON schemas",
                 log=self._logs / "schemas.log",
             )
@@ -360,12 +385,12 @@ class Steps:
                 lock=self._lock("models"),
                 place=self._cache / "models",
             ),
-            Step(
-                "Keeping uv for the jobs of the local forge",
-                *(packages.keeps_uv, packages.keep_uv, 1),
-                lock=self._lock("uv"),
-            ),
         ]
+
+    def _keep_uv(self) -> Step:
+        packages = self._checkout_packages
+        title = "Keeping uv for the jobs of the local forge"
+        return Step(title, packages.keeps_uv, packages.keep_uv, 1, lock=self._lock("uv"))
 
 
 def _tools_for(purpose: str) -> tuple[str, ...]:

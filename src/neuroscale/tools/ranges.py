@@ -12,7 +12,7 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import IO, cast
 
-from bootstrap.running import Progress
+from neuroscale.tools.running import Progress
 
 _BLOCK = 4 * 2**20  # bytes a request
 _WITHIN = 60.0  # seconds without a byte
