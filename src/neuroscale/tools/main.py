@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import shutil
 import signal
 import threading
@@ -16,7 +17,16 @@ from neuroscale.core.delivered import FOLDER as REPOSITORY
 from neuroscale.core.errors import InputError
 from neuroscale.core.units import GIB
 from neuroscale.tools import prerequisites
-from neuroscale.tools.bundle import VARIABLE, Bundle, RefusedError, address_of, pinned_go, read_digests
+from neuroscale.tools.bundle import (
+    TOKEN,
+    VARIABLE,
+    Bundle,
+    RefusedError,
+    address_of,
+    bundle_token,
+    pinned_go,
+    read_digests,
+)
 from neuroscale.tools.go import BUILD_CACHES
 from neuroscale.tools.locks import locked, unused
 from neuroscale.tools.module_zip import ModuleError
@@ -54,6 +64,7 @@ def install(purpose: str, bundle_at: str | None, *, keep_build_cache: bool, pinn
     `pinned_only`: Go builds with the pinned version alone.
     """
     cache = tool_cache.cache_folder()
+    token = os.environ.pop(TOKEN, "")  # no program that set-up runs sees it
     # If another program ends set-up, set-up must end its children as it does on Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     steps: list[Step] = []
@@ -68,7 +79,7 @@ def install(purpose: str, bundle_at: str | None, *, keep_build_cache: bool, pinn
         bundle, had_caches = None, _has_build_caches(cache)
         with contextlib.ExitStack() as opened:
             if any(step.bundled and not step.done() for step in steps):
-                bundle = find_bundle(address_of(bundle_at, REPOSITORY))
+                bundle = find_bundle(address_of(bundle_at, REPOSITORY), bundle_token(token))
                 if bundle is not None:
                     opened.callback(bundle.close)
                     steps = steps_of(REPOSITORY, cache, purpose, bundle, pinned_go=pinned_only)
@@ -80,7 +91,7 @@ def install(purpose: str, bundle_at: str | None, *, keep_build_cache: bool, pinn
         # One small tool does not end what a larger set-up began.
         if not keep_build_cache and not more and not (purpose == "lint" and had_caches):
             remove_build_caches(cache)
-    except (SetupError, ModuleError, tool_cache.PinError) as error:
+    except (SetupError, ModuleError, InputError, tool_cache.PinError) as error:
         say(f"set-up: {error}")
     except OSError as error:
         say(f"set-up: {error.filename or 'a file'} could not be used: {error.strerror or error}.")
@@ -125,13 +136,13 @@ def steps_of(
     return Steps(repository, cache, bundle, pinned_go=pinned_go).of(purpose)
 
 
-def find_bundle(address: str) -> Bundle | None:
+def find_bundle(address: str, token: str = "") -> Bundle | None:
     """Open the bundle at an address; without one, or if it cannot be used, say so in a line: None."""
     if not address:
         say(f"set-up: no bundle of built tools is named (--bundle, {VARIABLE} or tool_bundle); they are built here.")
         return None
     try:
-        return Bundle(address, read_digests(REPOSITORY), pinned_go(REPOSITORY))
+        return Bundle(address, read_digests(REPOSITORY), pinned_go(REPOSITORY), token)
     except RefusedError as error:
         say(f"set-up: the bundle {address} cannot be used: {error}. The tools are built here.")
         return None
