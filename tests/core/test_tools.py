@@ -12,6 +12,7 @@ import pytest
 
 from neuroscale.core import delivered, schemas, tool_cache
 from neuroscale.core.errors import UntrustedError
+from neuroscale.tools.model_server import ModelServer
 
 REPOSITORY = delivered.FOLDER
 
@@ -58,6 +59,18 @@ def test_the_path_in_the_cache_names_tool_and_version(cache: Path) -> None:
 def test_a_missing_tool_is_untrusted_and_names_the_command_that_builds_it() -> None:
     with pytest.raises(UntrustedError, match=r"kyverno v1\.\S+ is not built\. Run `make setup`\.$"):
         tool_cache.find("kyverno")
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(("name", "purpose"), [("kyverno", "gate"), ("kwok", "platform")])
+def test_a_wheel_names_its_own_command(
+    monkeypatch: pytest.MonkeyPatch, name: tool_cache.ToolName, purpose: str
+) -> None:
+    monkeypatch.setattr(delivered, "CHECKOUT", None)
+    with pytest.raises(UntrustedError, match=rf"is not built\. Run `neuroscale tools install --for {purpose}`\.$"):
+        tool_cache.find(name)
+    assert "neuroscale tools install --for platform" in str(ModelServer.find().problem())
+    assert delivered.install_command("bench", "python3 x") == "neuroscale tools install --for bench"
 
 
 def test_a_truncated_tool_is_refused(built: tool_cache.Tool) -> None:
