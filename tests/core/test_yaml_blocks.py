@@ -12,7 +12,7 @@ TEXT = """\
 a: 1
 b:
   # About c.
-  c: [x, y]
+  c: [u, v]
   d:
     e: "1"
     # The last word on d.
@@ -43,16 +43,16 @@ def test_one_value_changes_and_no_comment_is_lost(path: list[str], value: object
 
 
 def test_a_value_that_is_there_already_leaves_the_text_as_it_is() -> None:
-    assert with_value(TEXT, ["b", "c"], ["x", "y"]) == TEXT
+    assert with_value(TEXT, ["b", "c"], ["u", "v"]) == TEXT
     assert with_value(TEXT, ["f"], {"g": 2}) == TEXT
 
 
 def test_a_block_comes_with_its_comment_and_goes_with_it() -> None:
-    assert block_of(TEXT, ["b", "c"]) == "  # About c.\n  c: [x, y]\n"
+    assert block_of(TEXT, ["b", "c"]) == "  # About c.\n  c: [u, v]\n"
     assert block_of(TEXT, ["f"]) == "# About f.\nf: {g: 2}\n"
     assert without(TEXT, ["b"]) == "# About a.\na: 1\n# About f.\nf: {g: 2}\n"
 
 
 def test_a_missing_parent_is_an_error() -> None:
     with pytest.raises(KeyError):
-        with_value(TEXT, ["x", "y"], 1)
+        with_value(TEXT, ["x", "z"], 1)

@@ -25,8 +25,9 @@ def value(path: str) -> Any:
 
 
 def tracked() -> list[str]:
-    command = ["git", "-C", delivered.FOLDER, "ls-files", "-z"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.rstrip("\0").split("\0")
+    command = ["git", "-C", str(delivered.FOLDER), "ls-files", "-z"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return listed.rstrip("\0").split("\0")
 
 
 def answers_of_example() -> dict[str, Any]:

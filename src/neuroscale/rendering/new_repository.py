@@ -199,10 +199,9 @@ def _settings(answers: NewRepository, text: str) -> str:
     signers = answers.certificates or {}
     if {name: signer.model_dump(mode="json") for name, signer in signers.items()} != example["certificates"]:
         kinds = {environment.cluster for environment in answers.environments.values()} - {"local"}
-        own = {kind: OwnAuthority(issuer="own") for kind in sorted(kinds)}
-        values["certificates",] = {
-            name: signer.model_dump(mode="json") for name, signer in {**own, **signers}.items() if name in kinds
-        }
+        own: dict[str, OwnAuthority | Acme] = {kind: OwnAuthority(issuer="own") for kind in sorted(kinds)}
+        own |= {kind: signer for kind, signer in signers.items() if kind in kinds}
+        values["certificates",] = {kind: signer.model_dump(mode="json") for kind, signer in own.items()}
     values["production", "environments"] = [
         name for name, environment in answers.environments.items() if environment.production
     ]
