@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from dataclasses import dataclass
 from importlib import metadata
@@ -13,6 +14,7 @@ from neuroscale import __version__
 from neuroscale.core import delivered
 from neuroscale.core.errors import InputError
 from neuroscale.core.files import write_public
+from neuroscale.core.tool_cache import cache_folder, wheels
 from neuroscale.rendering.new_repository import NewRepository, new_files
 from neuroscale.repo.layout import PIN, REQUIREMENTS, is_written
 from neuroscale.repo.snapshot import FolderSnapshot
@@ -54,6 +56,8 @@ def write_repository(folder: Path, answers: NewRepository, wheel: Path | None) -
         )
     new = {path: content for path, content in files.items() if path not in there}
     try:
+        if wheel is not None:
+            _keep(wheel)
         for path, content in new.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             write_public(folder / path, content.decode())
@@ -61,6 +65,17 @@ def write_repository(folder: Path, answers: NewRepository, wheel: Path | None) -
         where, why = str(error.filename or folder), f"cannot be written: {error.strerror}"
         raise InputError.at(where, "", why, "Allow writing to the folder, and run the command again.") from error
     return Written(tuple(new), len(there))
+
+
+def _keep(wheel: Path) -> None:
+    """Copy the wheel into the tool cache: the jobs of a forge on this machine install it from there."""
+    kept = wheels(cache_folder()) / wheel.name
+    content = wheel.read_bytes()
+    if _content(kept) != content:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        temporary = kept.with_name(f".new-{os.getpid()}")
+        temporary.write_bytes(content)
+        temporary.replace(kept)
 
 
 def digest_of_tool(wheel: Path | None) -> str:

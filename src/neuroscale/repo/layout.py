@@ -28,6 +28,9 @@ EXAMPLES = "templates/examples"
 PIN, REQUIREMENTS = "platform/neuroscale.yaml", "platform/requirements.txt"
 """The version and digest of the tool that judges an organisation's own repository, and what its workflows install."""
 
+OWN_CODE = "src/neuroscale"
+"""The tool's own code, which only the repository of the tool has, or a fork of it."""
+
 TAKES_PLACE_OF = {
     **dict.fromkeys(("GNUmakefile", "makefile"), "Makefile"),
     **dict.fromkeys(("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini"), "pytest's part of pyproject.toml"),
