@@ -20,8 +20,8 @@ from neuroscale.local.state import State
 
 
 def copy_cache(target: Path) -> None:
-    """Copy the gate's tools, and uv and wheels of this tool where they were kept, from the tool cache below `target`, in the cache's own layout;
-    remove older versions.
+    """Copy the gate's tools below `target`, in the layout of the tool cache; remove older versions. Also uv and this
+    tool's own wheels, where they were kept.
 
     Raises UntrustedError if set-up has not built the tools.
     """
