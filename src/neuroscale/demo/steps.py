@@ -29,6 +29,8 @@ EXAMPLE = f"{EXAMPLES}/gemma-4-26b-a4b-qat.yaml"
 DENSE_EXAMPLE = f"{EXAMPLES}/gemma-4-31b-qat-on-one-l4.yaml"
 OTHER_SERVICE, OTHER_TEAM = "deep-analysis", "team-beta"
 """A dense model of another team, on the same kind of accelerator."""
+START = "start"
+"""The branch of the scratch clone from which the others begin."""
 PLATFORM = "platform"
 """The fact that forge and cluster were started."""
 _STATUS = "exit status"
@@ -99,7 +101,7 @@ class Log:
 
 
 class Demo:
-    """A scratch clone that began at the commit `start`, and the output of the commands in it.
+    """A scratch clone that was made at the commit `start`, and the output of the commands in it.
 
     `state`: the folder of forge and cluster, which `keep` leaves running. `facts`: what a step leaves for later ones,
     also for those of another run, as values of JSON.
@@ -131,6 +133,11 @@ class Demo:
 
     def say(self, text: str, style: str = "") -> None:
         self.console.print(text, style=style, markup=False, soft_wrap=True)
+
+    def has_changes(self) -> bool:
+        """Whether the clone's files differ from its last commit."""
+        status = ["git", "-C", str(self.root), "status", "--porcelain"]
+        return bool(subprocess.run(status, check=True, capture_output=True).stdout)
 
     def git(self, *arguments: str) -> None:
         identity = ("-c", "user.name=Demo", "-c", "user.email=demo@example.org", "-c", "commit.gpgsign=false")
