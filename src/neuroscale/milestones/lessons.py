@@ -18,10 +18,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from neuroscale.core import schemas, tool_cache
+from neuroscale.core import delivered, schemas, tool_cache
 from neuroscale.core.errors import InputError, Problem, UntrustedError
 from neuroscale.core.tool_cache import PinError
 from neuroscale.local.model_server import ModelServer
+from neuroscale.repo.layout import find_root
 
 FOLDER = "milestones"
 STAGES = "stages"
@@ -111,6 +112,21 @@ class Lesson:
         except (UntrustedError, PinError) as error:
             return str(error)
         return None
+
+
+def find_places(named: Path | None) -> tuple[Path, Path]:
+    """The repository that lessons are run for, and the one that holds them: the same, where it holds any.
+
+    `named`: a folder of the repository. None: the current folder, or the delivered files outside every repository.
+    Raises InputError.
+    """
+    try:
+        root = find_root(named or Path.cwd())
+    except InputError:
+        if named is not None:
+            raise
+        root = delivered.FOLDER
+    return root, root if (root / FOLDER).is_dir() else delivered.FOLDER
 
 
 def find_lessons(root: Path) -> list[Lesson]:

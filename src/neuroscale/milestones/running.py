@@ -33,7 +33,7 @@ from neuroscale.milestones.lessons import (
     Lesson,
     Part,
 )
-from neuroscale.repo.layout import LOCAL_STATE, MILESTONES_STATE, POLICIES
+from neuroscale.repo.layout import LOCAL_STATE, MILESTONES_STATE, POLICIES, SETTINGS
 
 SECONDS = 180.0
 """The runner ends a program that takes longer; each takes a few seconds on two idle cores."""
@@ -181,6 +181,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 _NO_START = "The local platform did not start: "
+_NO_REPOSITORY = "The local platform needs a platform repository: run the lesson in a clone."
 
 
 def run_lessons(
@@ -205,6 +206,8 @@ def run_lessons(
         places = {REPOSITORY_VARIABLE: judge, EXAMPLE_VARIABLE: example}
         for number, lesson in enumerate(ordered, 1):
             begins(number, lesson)
+            if lesson.needs_platform and not (root / SETTINGS).is_file():
+                failed = _NO_REPOSITORY
             if lesson.needs_platform and platform is None and not failed and lesson.missing() is None:
                 own = root / MILESTONES_STATE
                 try:
