@@ -15,6 +15,7 @@ from neuroscale.core.waiting import attempts
 from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.local.argocd import ArgoCD
 from neuroscale.local.control_plane import cluster
+from neuroscale.local.forge_repository import MAIN
 from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.kyverno import await_policies
 from neuroscale.local.state import LocalError
@@ -36,11 +37,10 @@ def deploy(forge: LocalForge, checkout: Path | None, tell: Callable[[str], None]
     """
     snapshot = FolderSnapshot(checkout or delivered.FOLDER)
     settings, catalog, charts = load_settings(snapshot), load_catalog(snapshot), load_charts(snapshot)
-    source, branch = forge.platform.clone_url, settings.repository.default_branch
-    own = local_environment(settings)
+    source, own = forge.platform.clone_url, local_environment(settings)
 
     def files(environment: str) -> dict[str, str]:
-        return render(settings, catalog, charts, environment, source, branch)
+        return render(settings, catalog, charts, environment, source, MAIN)
 
     wanted = environment_objects(files(own))
     for environment in forge.state.instance.environments:
