@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -41,6 +43,8 @@ def make_example(folder: Path) -> None:
         owned = snapshot.is_own(entry.path) or is_rendered(entry.path)
         if owned and (entry.kind != "file" or entry.path not in files) and not entry.path.endswith(".md"):
             (folder / entry.path).unlink()
+            with contextlib.suppress(OSError):  # other files may remain in it
+                os.removedirs((folder / entry.path).parent)
     for path, content in files.items():
         file = folder / path
         if file.read_bytes() != content if file.is_file() else ServicePath.of(path) is None:
