@@ -22,7 +22,7 @@ _FIELDS = re.compile(r"^((?:name|team|owner|cost_center|namespace|environment): 
 def renamed_copy(checkout: Path, root: Path) -> Repository:
     """A repository at `root` with the checkout's files and other names, in one commit; the form keeps its lists."""
     made = Repository(root)
-    listed = ["git", "-C", checkout, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = ["git", "-C", str(checkout), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     for name in subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split("\0"):
         if (checkout / name).is_file():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
