@@ -185,7 +185,7 @@ def run_milestones(
                 if ending.state == "holds" and not is_current(lesson, part, ending.output)
             ]
     if renew:
-        _renew_table(root, outcomes)
+        _renew_table(source, outcomes)
     if as_json:
         print_json(as_mapping(outcomes, stale))
     else:
