@@ -298,7 +298,7 @@ class Program:
 
     def _print(self, text: str) -> None:
         """Print text without the names of this machine's folders and ports."""
-        for place in (self.repository, self.folder, self.own_repository):
+        for place in (self.repository, self.folder, delivered.FOLDER):
             text = text.replace(f"{place}/", "").replace(str(place), ".")
         text = _PORT.sub("127.0.0.1:PORT", text)
         print("\n".join(line.rstrip() for line in text.splitlines() if line.strip()), flush=True)

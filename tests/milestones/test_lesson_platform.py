@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 
 from command_line import Said, commands
-from lesson_folders import START, TRUE, write_lesson
-from neuroscale.core.delivered import EXAMPLE
+from lesson_folders import START, TRUE, write_lesson, write_repository
 from neuroscale.core.errors import UntrustedError
 from neuroscale.local.state import LocalError
 from neuroscale.milestones import lesson_platform
 from neuroscale.milestones.lessons import STATE_VARIABLE
-from neuroscale.repo.layout import SETTINGS
 
 pytestmark = pytest.mark.slow  # it starts a program for each case
 
@@ -52,8 +50,7 @@ class Recorded:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A platform repository with a lesson that needs the platform, and another one behind it."""
-    (tmp_path / "platform").mkdir()
-    (tmp_path / SETTINGS).write_bytes((EXAMPLE / SETTINGS).read_bytes())
+    write_repository(tmp_path)
     write_lesson(tmp_path, "a-needs-it", before=NAMES_ITS_PLATFORM, needs="platform")
     write_lesson(tmp_path, "b-does-not", before=NAMES_ITS_PLATFORM)
     return tmp_path

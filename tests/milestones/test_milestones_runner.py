@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from command_line import Said, commands
-from lesson_folders import PAGE, START, UNTRUE, write_lesson
+from lesson_folders import PAGE, START, UNTRUE, write_lesson, write_repository
 from neuroscale.core import schemas, tool_cache
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.milestones import lessons
@@ -23,8 +23,7 @@ pytestmark = pytest.mark.slow  # it starts a program for each case
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """A platform repository with one lesson, both of whose claims are true."""
-    (tmp_path / "platform").mkdir()
-    (tmp_path / "platform/settings.yaml").touch()
+    write_repository(tmp_path)
     write_lesson(tmp_path, "lesson")
     return tmp_path
 

@@ -29,12 +29,12 @@ def test_another_organisations_files_make_place_and_its_policies_stay(tmp_path: 
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("another\n")
     (tmp_path / "platform/catalog/teams/team-alpha.yaml").unlink()
-    make_example(tmp_path)
+    assert make_example(tmp_path)
     assert files(tmp_path) == wanted | {POLICY: b"another\n", NOTES: b"another\n"}
 
 
 def test_a_repository_that_is_the_example_already_is_not_written(tmp_path: Path) -> None:
     example_folder(tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    make_example(tmp_path)
+    assert not make_example(tmp_path)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before

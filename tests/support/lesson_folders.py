@@ -8,10 +8,12 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from neuroscale.core.delivered import EXAMPLE
 from neuroscale.core.delivered import FOLDER as REPOSITORY
 from neuroscale.milestones.lessons import EXAMPLE_VARIABLE, PARTS, Lesson, find_lessons, is_current
 from neuroscale.milestones.running import run_lesson
 from neuroscale.rendering.example_files import example_folder
+from neuroscale.repo.layout import SETTINGS
 
 LESSONS = find_lessons(REPOSITORY)
 """The lessons of this repository."""
@@ -21,6 +23,16 @@ README = "# Lessons\n\n<!-- the last run of each lesson -->\n<!-- end of the las
 START = "from lesson_tools.program import Program, run\n"
 TRUE = f"{START}run(lambda program: program.claim('It is so.', True))\n"
 UNTRUE = f"{START}run(lambda program: program.claim('It is so.', False))\n"
+
+
+def write_repository(root: Path) -> None:
+    """Write a platform repository with links to the policies, template and platform files of this one."""
+    for path in (*(REPOSITORY / "platform").iterdir(), REPOSITORY / "policies", REPOSITORY / "templates"):
+        link = root / path.relative_to(REPOSITORY)
+        link.parent.mkdir(exist_ok=True)
+        if path != REPOSITORY / SETTINGS:
+            link.symlink_to(path)
+    (root / SETTINGS).write_bytes((EXAMPLE / SETTINGS).read_bytes())
 
 
 def write_lesson(

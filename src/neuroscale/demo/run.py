@@ -45,9 +45,8 @@ def run_demo(state: Path | None, *, keep: bool) -> int:
 
 
 def _become_the_example(demo: Demo) -> None:
-    """Commit what the example organisation has otherwise, if anything, to main."""
-    make_example(demo.root)
-    if demo.has_changes():
+    """Commit the example organisation's own files to main, where they differ."""
+    if make_example(demo.root):
         demo.commit("Take the names of the example organisation")
         demo.say("The scratch clone gets the example organisation's settings, teams and services in place of yours.")
 

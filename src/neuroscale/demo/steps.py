@@ -134,11 +134,6 @@ class Demo:
     def say(self, text: str, style: str = "") -> None:
         self.console.print(text, style=style, markup=False, soft_wrap=True)
 
-    def has_changes(self) -> bool:
-        """Whether the clone's files differ from its last commit."""
-        status = ["git", "-C", str(self.root), "status", "--porcelain"]
-        return bool(subprocess.run(status, check=True, capture_output=True).stdout)
-
     def git(self, *arguments: str) -> None:
         identity = ("-c", "user.name=Demo", "-c", "user.email=demo@example.org", "-c", "commit.gpgsign=false")
         subprocess.run(["git", "-C", str(self.root), *identity, *arguments], check=True, capture_output=True)

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from neuroscale.core import delivered
 from neuroscale.core.errors import ExitStatus, NeuroscaleError
 from neuroscale.core.money_and_time import duration
 from neuroscale.milestones.lesson_platform import lesson_platform
@@ -33,7 +32,7 @@ from neuroscale.milestones.lessons import (
     Lesson,
     Part,
 )
-from neuroscale.repo.layout import LOCAL_STATE, MILESTONES_STATE, POLICIES, SETTINGS
+from neuroscale.repo.layout import LOCAL_STATE, MILESTONES_STATE, SETTINGS
 
 SECONDS = 180.0
 """The runner ends a program that takes longer; each takes a few seconds on two idle cores."""
@@ -189,7 +188,7 @@ def run_lessons(
 ) -> Generator[LessonRun, None, None]:
     """The outcome of each lesson of the repository `root`. Close the generator: that ends the platform it started.
 
-    Lessons read the example organisation's files, and judge them by the policies of `root`, or by the delivered ones.
+    Lessons read the example organisation's files, and judge them by the policies of `root`.
     `begins` gets the number of each lesson, from 1, before it runs; `tell` the progress of the platform's start, and
     the log of a process that fails. Then the lessons that need the platform are not run.
     """
@@ -200,10 +199,9 @@ def run_lessons(
     platform: Path | None = None
     failed = ""
     with ExitStack() as stack:
-        judge = root if (root / POLICIES).is_dir() else delivered.FOLDER
         example = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="neuroscale-example-"))).resolve()
-        example_folder(example, judge)
-        places = {REPOSITORY_VARIABLE: judge, EXAMPLE_VARIABLE: example}
+        example_folder(example, root)
+        places = {REPOSITORY_VARIABLE: root, EXAMPLE_VARIABLE: example}
         for number, lesson in enumerate(ordered, 1):
             begins(number, lesson)
             if lesson.needs_platform and not (root / SETTINGS).is_file():

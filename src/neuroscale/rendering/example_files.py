@@ -31,25 +31,30 @@ def example_files(paths: Iterable[str], snapshot: ExampleSnapshot | None = None)
     return files | {path: text.encode() for path, text in render_repository(snapshot).items()}
 
 
-def make_example(folder: Path) -> None:
+def make_example(folder: Path) -> bool:
     """Turn a copy of a platform repository into the example organisation's, with the copy's policies, template, models,
     accelerators, prices and charts.
 
-    Services of others are removed, and none is added; documents (.md) stay. Only files that differ are written.
+    Services of others are removed, and none is added; documents (.md) stay. Only files that differ are written. Returns
+    whether anything changed.
     """
     snapshot = example_snapshot(folder)
     files = example_files((entry.path for entry in snapshot.entries(TEMPLATE)), snapshot)
+    changed = False
     for entry in FolderSnapshot(folder).entries(*OWN, *SOURCES):
         owned = snapshot.is_own(entry.path) or is_rendered(entry.path)
         if owned and (entry.kind != "file" or entry.path not in files) and not entry.path.endswith(".md"):
+            changed = True
             (folder / entry.path).unlink()
             with contextlib.suppress(OSError):  # other files may remain in it
                 os.removedirs((folder / entry.path).parent)
     for path, content in files.items():
         file = folder / path
         if file.read_bytes() != content if file.is_file() else ServicePath.of(path) is None:
+            changed = True
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
+    return changed
 
 
 def example_folder(folder: Path, repository: Path = delivered.FOLDER) -> None:
