@@ -37,8 +37,9 @@ from neuroscale.planning.planner import plan
 from neuroscale.repo.layout import PROTECTED, is_protected
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from plan_factory import make_request
-from platform_repository import CATALOG, PLATFORM, ROOT, copy_platform
+from platform_repository import CATALOG, PLATFORM, copy_platform
 from repositories import Repository
+from roots import ROOT
 
 __all__ = ["pristine", "repository_with_a_service"]  # fixtures
 SETTINGS = "platform/settings.yaml"

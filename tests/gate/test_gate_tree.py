@@ -20,8 +20,8 @@ from neuroscale.gate.verdict import Severity
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import MANIFESTS, PROTECTED, TAKES_PLACE_OF, WRITTEN, is_written
 from repositories import Repository
+from roots import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 NFC, NFD = "caf\u00e9.md", "cafe\u0301.md"
 FILES: dict[str, bytes | str | None] = {
     "README.md": "hi",

@@ -16,8 +16,9 @@ from neuroscale.gate.merged_change import find_change, read_change
 from neuroscale.gate.verdict import Check, Outcome
 from neuroscale.rendering.platform.files import differences, is_rendered, render_repository, write
 from neuroscale.repo.snapshot import FolderSnapshot
-from platform_repository import ROOT, copy_platform, edit
+from platform_repository import copy_platform, edit
 from repositories import Repository
+from roots import CHECKOUT, ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -163,7 +164,7 @@ def test_who_renders_otherwise_than_the_change_does_not_judge_it(repository: Rep
     repository.commit({**older})
     (check,) = judged(repository)
     assert check.outcome is Outcome.NOT_RUN
-    here = ROOT / "src/neuroscale/rendering/platform"
+    here = CHECKOUT / "src/neuroscale/rendering/platform"
     same = {
         f"src/neuroscale/rendering/platform/{path.relative_to(here)}": path.read_bytes() for path in source_files(here)
     }

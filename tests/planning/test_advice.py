@@ -17,8 +17,8 @@ from neuroscale.planning.planner import plan
 from neuroscale.planning.speed import Load, ReplicaSpeed, SpeedUnderLoad
 from neuroscale.request.service_request import Request
 from platform_repository import CATALOG, SETTINGS
+from roots import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 ANSWERS: dict[str, Any] = {
     "service": "support-chat",
     "model": "google/gemma-4-26B-A4B-it-qat-w4a16-ct",

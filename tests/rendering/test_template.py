@@ -34,8 +34,7 @@ from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from neuroscale.request.service_request import load_request
 from plan_factory import ANSWERS, make_plan, make_request, pull_request_for
 from platform_repository import CATALOG, PLATFORM, SETTINGS, TEMPLATE
-
-ROOT = Path(__file__).resolve().parents[2]
+from roots import ROOT
 
 
 def with_file(path: str, text: str | None) -> MemorySnapshot:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from neuroscale.catalog import load_catalog
+from neuroscale.catalog.settings import load_settings
 from neuroscale.rendering.platform.files import is_rendered, render_repository
+from neuroscale.rendering.scaffolder.form import as_configured
+from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.repo.example_repository import ExampleSnapshot, example_snapshot
 
 
@@ -18,4 +22,8 @@ def example_files(paths: Iterable[str], snapshot: ExampleSnapshot | None = None)
     wanted = {entry.path for entry in snapshot.example.entries()}
     wanted |= {path for path in paths if not snapshot.is_own(path) and not is_rendered(path)}
     files = {path: content for path in sorted(wanted) if (content := snapshot.read(path)) is not None}
+    template = load_template(snapshot)
+    if template.where in wanted:
+        form = as_configured(template, load_catalog(snapshot), load_settings(snapshot))
+        files[template.where] = form.encode()
     return files | {path: text.encode() for path, text in render_repository(snapshot).items()}
