@@ -14,11 +14,11 @@ from neuroscale.gate.check import Run, Subject, begin
 from neuroscale.gate.checks.platform_files import LOOKS_AT, PlatformFilesCheck, evaluate_platform, is_renderer_of
 from neuroscale.gate.merged_change import find_change, read_change
 from neuroscale.gate.verdict import Check, Outcome
-from neuroscale.rendering.platform.files import differences, is_rendered, render_repository, write
+from neuroscale.rendering.platform.files import is_rendered, render_repository, write
 from neuroscale.repo.snapshot import FolderSnapshot
 from platform_repository import copy_platform, edit
 from repositories import Repository
-from roots import CHECKOUT, ROOT
+from roots import CHECKOUT
 
 pytestmark = pytest.mark.slow
 
@@ -34,12 +34,6 @@ def rendered(root: Path) -> list[str]:
 @pytest.fixture
 def platform(tmp_path: Path) -> Path:
     return copy_platform(tmp_path / "platform")
-
-
-def test_the_files_of_this_repository_are_rendered() -> None:
-    """If this fails: neuroscale platform render."""
-    snapshot = FolderSnapshot(ROOT)
-    assert differences(snapshot, render_repository(snapshot)) == []
 
 
 def test_rendering_twice_changes_nothing_and_removes_what_is_not_wanted_any_more(platform: Path) -> None:
