@@ -88,6 +88,13 @@ def test_whether_a_laptop_would_do_follows_from_the_form() -> None:
     assert "try it first" in advised(concurrent_users=1).laptop
 
 
+def test_what_production_is_follows_from_the_settings() -> None:
+    request = Request.model_validate(ANSWERS | {"concurrent_users": 1})
+    rules = SETTINGS.production.model_copy(update={"environments": ("dev",)})
+    strict = SETTINGS.model_copy(update={"production": rules})
+    assert "asks for production." in advise(request, CATALOG, strict).laptop
+
+
 def test_the_command_prints_a_table_and_json_and_draws_a_picture(tmp_path: Path) -> None:
     answers = tmp_path / "answers.yaml"
     answers.write_text(dump(ANSWERS), encoding="utf-8")
