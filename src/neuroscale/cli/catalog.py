@@ -182,7 +182,7 @@ def check_catalog(as_json: JsonOption = False, repository: RepositoryOption = No
 
 @app.command("form")
 def render_form(repository: RepositoryOption = None) -> int:
-    """Write the form's models, teams, environments and repository as catalog and settings have them."""
+    """Write the form's models, teams, environments and repository."""
     root = find_root(repository or Path.cwd())
     snapshot = FolderSnapshot(root)
     template = load_template(snapshot)
