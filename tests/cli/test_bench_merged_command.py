@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     short = opened.settings.environments["local"].model_copy(update={"bench_after_merge": "short"})
     environments = {**opened.settings.environments, "local": short}
     settings = opened.settings.model_copy(update={"environments": environments})
-    changed = type(opened)(opened.catalog, settings, opened.template, opened.root)
+    changed = replace(opened, settings=settings)
     monkeypatch.setattr("neuroscale.actions.open_repository.open_repository", lambda _: changed)
     monkeypatch.setattr("neuroscale.actions.bench_run.added_services", lambda *_: ["tiny-moe"])
     return commands(capsys, monkeypatch, "bench-merged", "--environment", "local", "--output", tmp_path)

@@ -533,7 +533,7 @@ def test_a_command_outside_a_repository_says_how_to_name_one(
 ) -> None:
     request = answers(platform)
     monkeypatch.chdir("/")
-    for command in (("plan", request), ("render", request), ("replan", "x"), ("new", "--answers", request), ("serve",)):
+    for command in (("render", request), ("replan", "x"), ("new", "--answers", request), ("serve",)):
         said = run(*command)
         assert said.status == 2
         assert "--repository" in said.err

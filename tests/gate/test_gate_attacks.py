@@ -299,7 +299,9 @@ def test_no_disguise_hides_a_token_from_the_search(tmp_path: Path) -> None:
         "last": "x\n" * 200_000 + line,
     }
     texts = [Text(name, text.encode()) for name, text in disguises.items()]
-    found = {item.file: item.line for item in evaluate_secrets(texts, tool_cache.find("gitleaks"), tmp_path).findings}
+    found = {
+        item.file: item.line for item in evaluate_secrets(texts, tool_cache.find("gitleaks"), tmp_path)[0].findings
+    }
     assert found == {
         "program": 2,
         "document": 2,
@@ -607,3 +609,19 @@ def test_where_a_token_is_in_reach_no_code_of_the_change_runs(repository: Reposi
     assert any("no code of a change runs here" in entry for entry in verdict["not_checked"])
     assert gate(repository)["exit_status"] == 3
     assert witness.exists()
+
+
+def test_a_secret_that_any_check_quotes_is_in_no_report(repository: Repository) -> None:
+    token = "hf_" + "QzBvTkxRrEwYpLmNsKdJfHgUiOaZxCvBnM"
+    edit(
+        repository,
+        ISVC,
+        lambda text: text.replace("--max-num-seqs", f'--hf-token={token}"\n        - "--max-num-seqs', 1),
+    )
+    verdict = gate(repository)
+    assert {"secrets/huggingface-access-token", "drift/edited"} <= rules(verdict)
+    quoted = [finding["message"] for finding in verdict["findings"] if "***" in finding["message"]]
+    assert quoted
+    written = [path.read_text() for path in repository.root.parent.glob("verdict.*")]
+    assert len(written) == 3
+    assert not [text for text in written if token[:10] in text]

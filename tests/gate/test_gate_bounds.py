@@ -55,7 +55,7 @@ def request_findings():
 
 checks = {
     "files": lambda: evaluate_files(given, None)[0],
-    "secrets": lambda: evaluate_secrets(texts_of_files(given), tool_cache.find("gitleaks"), scratch / "secrets"),
+    "secrets": lambda: evaluate_secrets(texts_of_files(given), tool_cache.find("gitleaks"), scratch / "secrets")[0],
     "drift": lambda: Evaluation(tuple(request_findings()), 1, 1, "files", 1, 1),
     "catalog": lambda: Evaluation(tuple(load_platform(platform)[0]), 3, 3, "parts", 1, 1),
 }

@@ -29,7 +29,7 @@ TOKEN = "hf_" + "QzBvTkxRrEwYpLmNsKdJfHgUiOaZxCvBnM"
 
 
 def search(folder: Path, *texts: Text, gitleaks: Path | None = None) -> Evaluation:
-    return evaluate_secrets(texts, gitleaks or tool_cache.find("gitleaks"), folder)
+    return evaluate_secrets(texts, gitleaks or tool_cache.find("gitleaks"), folder)[0]
 
 
 def archive(content: bytes) -> bytes:

@@ -14,7 +14,7 @@ from neuroscale.gate.check import Run, Subject, begin
 from neuroscale.gate.checks.platform_files import LOOKS_AT, PlatformFilesCheck, evaluate_platform, is_renderer_of
 from neuroscale.gate.merged_change import find_change, read_change
 from neuroscale.gate.verdict import Check, Outcome
-from neuroscale.rendering.platform.files import is_rendered, render_repository, write
+from neuroscale.rendering.platform.files import differences, is_rendered, render_repository, write
 from neuroscale.repo.snapshot import FolderSnapshot
 from platform_repository import copy_platform, edit
 from repositories import Repository
@@ -195,3 +195,17 @@ def test_the_command_writes_what_differs_and_its_check_only_says_so(platform: Pa
     assert "models.example.org" in (platform / "platform/clusters/eks/kserve.yaml").read_text()
     assert command("--check", *here)[0] == 0
     assert "0 of" in command(*here)[1]
+
+
+def test_who_approves_a_change_is_rendered_from_the_owners_and_an_edit_by_hand_is_found(platform: Path) -> None:
+    owners = platform / ".github/CODEOWNERS"
+    assert "* @example/service-owners\n" in owners.read_text()
+    owners.write_text(owners.read_text().replace("/policies/ @example/platform-owners", "/policies/ @example/anybody"))
+    (problem,) = differences(FolderSnapshot(platform), render_repository(FolderSnapshot(platform)))
+    assert (problem.where, problem.line) == (
+        ".github/CODEOWNERS",
+        owners.read_text()[: owners.read_text().index("@example/anybody")].count("\n") + 1,
+    )
+    edit(platform, "platform/settings.yaml", '["@example/service-owners"]', '["@acme/everybody", "chief@acme.example"]')
+    rendered(platform)
+    assert "* @acme/everybody chief@acme.example\n" in owners.read_text()

@@ -25,7 +25,9 @@ def copy_platform(root: Path) -> Path:
     """Copy the files that `neuroscale platform render` reads and writes to `root`."""
     for folder in FOLDERS:
         shutil.copytree(ROOT / folder, root / folder)
-    shutil.copyfile(ROOT / "platform/settings.yaml", root / "platform/settings.yaml")
+    (root / ".github").mkdir()
+    for file in ("platform/settings.yaml", ".github/CODEOWNERS"):
+        shutil.copyfile(ROOT / file, root / file)
     return root
 
 

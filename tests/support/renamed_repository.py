@@ -21,7 +21,6 @@ from roots import files_of
 
 _FIELDS = "name|team|owner|cost_center|namespace|environment|approved_by|subject"
 """Fields of teams, budgets, exceptions, answers and requests that hold one of the names."""
-_OWNERS = "@example/"
 _SET_UP = (".venv", "tests/node/node_modules")
 """What `make setup` installs in a checkout: the copy shares it."""
 
@@ -68,8 +67,6 @@ def rename_all(root: Path) -> dict[str, str]:
     for environment in settings.environments:
         if (root / MANIFESTS / environment).is_dir():
             (root / MANIFESTS / environment).rename(root / MANIFESTS / names[environment])
-    owners = root / ".github/CODEOWNERS"
-    owners.write_text(owners.read_text(encoding="utf-8").replace(_OWNERS, "@another/"), encoding="utf-8")
     run(root, "catalog", "form")
     run(root, "platform", "render")
     for service in services:
@@ -111,6 +108,7 @@ def _settings(text: str, names: Mapping[str, str]) -> str:
         before,
         flags=re.MULTILINE,
     )
+    before = before.replace("@example/", "@another/")
     before = re.sub(r"(?<=^  url: )\S+", '"https://github.com/another/platform"', before, flags=re.MULTILINE)
     sections = re.sub(r"^  ([a-z0-9-]+):$", lambda found: f"  {names[found[1]]}:", sections, flags=re.MULTILINE)
     return before + heading + sections

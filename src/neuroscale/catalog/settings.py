@@ -28,6 +28,23 @@ class Repository(Frozen):
     smoke_account: Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99}(\[bot\])?)?$")] = ""
 
 
+CodeOwner = Annotated[
+    str, Field(pattern=r"^(@[A-Za-z0-9][A-Za-z0-9-]*(/[A-Za-z0-9._-]+)?|[^\s@#]+@[^\s@#]+)$", max_length=100)
+]
+
+
+class Owners(Frozen):
+    """Who approves changes on GitHub, as users (`@user`), teams (`@organisation/team`) or e-mail addresses.
+
+    `services`: of all files but those of the others; `platform`: of what judges and of what clusters get; `catalog`: of
+    models, accelerators and prices. All of them may be the same people.
+    """
+
+    services: Annotated[tuple[CodeOwner, ...], Field(min_length=1)]
+    platform: Annotated[tuple[CodeOwner, ...], Field(min_length=1)]
+    catalog: Annotated[tuple[CodeOwner, ...], Field(min_length=1)]
+
+
 class TokenSecret(Frozen):
     """The Secret in every team's namespace that holds the Hugging Face token."""
 
@@ -311,13 +328,15 @@ PRODUCTION_RULES = tuple(ProductionRules().levels)
 
 class Settings(Frozen):
     """The whole file. `certificates`: who signs the certificates of the gateways in each folder of platform/clusters
-    (default: own). `tool_bundle`: where set-up takes built tools from; it reads that line itself, without a parser."""
+    (default: own). `owners`: whom `.github/CODEOWNERS` is rendered with (default: that file is nobody's to render).
+    `tool_bundle`: where set-up takes built tools from; it reads that line itself, without a parser."""
 
     schema_version: Literal[1]
     organization: Annotated[str, Field(min_length=1, max_length=100)]
     domain: Host
     registry: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9./]{0,200}[a-z0-9])?$")]
     repository: Repository
+    owners: Owners | None = None
     tool_bundle: Annotated[str, Field(pattern=r'^(https://[^\s"\\]+)?$', max_length=1000)] = ""
     certificates: dict[Literal["kind", "gke", "eks"], Annotated[OwnAuthority | Acme, Field(discriminator="issuer")]] = (
         Field(default_factory=dict)

@@ -3,10 +3,10 @@
 The causes are data: one file each in `causes/`.
 """
 
+from neuroscale.core.masked_secrets import masked
 from neuroscale.explain.causes import Cause, Change, load_causes
 from neuroscale.explain.diagnosis import Diagnosis, Evidence, diagnose
 from neuroscale.explain.log_text import LogLine, read_lines, read_log
-from neuroscale.explain.masked_secrets import masked
 from neuroscale.explain.server_facts import ServerFacts, facts_of_log
 
 __all__ = [

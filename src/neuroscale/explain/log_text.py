@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import BinaryIO
 
-from neuroscale.explain.masked_secrets import masked
+from neuroscale.core.masked_secrets import masked
 
 _HEAD, _TAIL = 512 << 10, 1536 << 10  # bytes that are read of a longer log: the start's arguments, and its end
 _LONGEST = 4000  # characters of a line; the arguments of an engine take some 3,000

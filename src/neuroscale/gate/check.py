@@ -173,6 +173,11 @@ class Run:
         return self._end_of("drift").value or {}
 
     @property
+    def secrets(self) -> frozenset[str]:
+        """The secrets that the input holds: no report may show them."""
+        return self._end_of("secrets").value or frozenset()
+
+    @property
     def cost(self) -> CostChange | None:
         """What the change does to the bill."""
         return cast("CostChange | None", self._end_of("cost").value)

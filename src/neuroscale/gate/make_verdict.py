@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from neuroscale import __version__
 from neuroscale.core.errors import ExitStatus
+from neuroscale.core.masked_secrets import KnownSecrets
 from neuroscale.core.printable import plainly_counted
 from neuroscale.gate.check import Run
 from neuroscale.gate.file_kinds import in_words
@@ -21,7 +22,10 @@ _NO_SERVER = (
 
 
 def make_verdict(run: Run, not_checked: Sequence[str]) -> Verdict:
-    """The verdict on a run whose checks have ended. `not_checked`: what they did not look at, in words."""
+    """The verdict on a run whose checks have ended. `not_checked`: what they did not look at, in words.
+
+    Every report is made of it: whatever a check quotes of the input, no secret of it is in there.
+    """
     gate_input, change, results, anew = run.given, run.change, run.results, run.anew
     altered = run.altered.alterations if run.altered else None
     checks = tuple(result.check for result in results)
@@ -42,7 +46,7 @@ def make_verdict(run: Run, not_checked: Sequence[str]) -> Verdict:
         )
     )
     status = exit_status(checks)
-    return Verdict(
+    verdict = Verdict(
         tool_version=__version__,
         exit_status=status.value,
         headline=_headline(status, checks, findings, gate_input, run.unjudged, altered),
@@ -58,6 +62,9 @@ def make_verdict(run: Run, not_checked: Sequence[str]) -> Verdict:
         notes=tuple(_who_judged(run)),
         not_checked=(*not_checked, *_unseen(checks, gate_input)),
     )
+    values = verdict.model_dump(mode="json")
+    shown = KnownSecrets(run.secrets).strike(values)
+    return verdict if shown == values else Verdict.model_validate(shown, strict=False)
 
 
 def merged(findings: Sequence[Finding], rendered: Sequence[Manifest]) -> list[Finding]:

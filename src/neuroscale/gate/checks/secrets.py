@@ -47,18 +47,23 @@ _SHRINK = (
 
 
 class SecretsCheck(GateCheck):
-    """Whether any text of the input holds a secret."""
+    """Whether any text of the input holds a secret. Hands the secrets on to the mask of the verdict."""
 
     name = GATE
     title = "Secrets"
     beside = True
 
     def evaluate(self, run: Run) -> Evaluation:
-        return evaluate_secrets(run.subject.texts(), tool_cache.find("gitleaks"), run.folder / "secrets")
+        evaluation, self.value = evaluate_secrets(
+            run.subject.texts(), tool_cache.find("gitleaks"), run.folder / "secrets"
+        )
+        return evaluation
 
 
-def evaluate_secrets(texts: Iterable[Text], gitleaks: Path, folder: Path) -> Evaluation:
-    """Scan every text. `folder` is an empty scratch folder; secrets are never copied into a finding.
+def evaluate_secrets(texts: Iterable[Text], gitleaks: Path, folder: Path) -> tuple[Evaluation, frozenset[str]]:
+    """Scan every text. `folder` is an empty scratch folder.
+
+    The second value holds the secrets, for the mask of reports: they are never copied into a finding.
 
     A text that is too large, or cannot be unpacked, is a finding. Raises UntrustedError if gitleaks misses one of the
     known-bad texts or its report cannot be read.
@@ -68,7 +73,8 @@ def evaluate_secrets(texts: Iterable[Text], gitleaks: Path, folder: Path) -> Eva
         search.add(text)
     search.scan()
     tripwires = len(_tripwires())
-    return Evaluation(tuple(search.findings()), search.count, search.count, "texts", tripwires, tripwires)
+    seen = Evaluation(tuple(search.findings()), search.count, search.count, "texts", tripwires, tripwires)
+    return seen, frozenset(search.secrets)
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,7 @@ class _Search:
 
     def __init__(self, gitleaks: Path, folder: Path) -> None:
         self.count = 0
+        self.secrets: set[str] = set()
         self._gitleaks = gitleaks
         self._folder = folder
         self._contents: dict[str, _Content] = {}
@@ -175,7 +182,7 @@ class _Search:
             for index, (piece, lines_before) in enumerate(_pieces_of(hidden)):
                 self._store(f"tripwire-{rule}.{index}", piece, _Piece(f"tripwire-{rule}", lines_before))
         caught = set()
-        for rule, file, line, description in _leaks(self._gitleaks, self._folder):
+        for rule, file, line, description, secret in _leaks(self._gitleaks, self._folder):
             known = self._pieces.get(file)
             if known is None:
                 raise UntrustedError(f"gitleaks' report names a file that it was not given: {file!r}")
@@ -185,6 +192,7 @@ class _Search:
                     caught.add(rule)
                 continue
             self._leaks += 1
+            self.secrets.add(secret)
             if self._leaks <= _MOST_LEAKS:
                 self._contents[of].leaks.append(_Leak(rule, known.line(line), description))
         if missed := sorted(set(tripwires) - caught):
@@ -225,8 +233,8 @@ class _Search:
             yield file_finding(GATE, "not-searched", self._left_out[0], told, _SPLIT)
 
 
-def _leaks(gitleaks: Path, folder: Path) -> Iterator[tuple[str, str, int, str]]:
-    """Rule, file, line and description of every secret that gitleaks finds in the folder's texts."""
+def _leaks(gitleaks: Path, folder: Path) -> Iterator[tuple[str, str, int, str, str]]:
+    """Rule, file, line, description and text of every secret that gitleaks finds in the folder's texts."""
     configuration = folder / "gitleaks.toml"
     configuration.write_text("[extend]\nuseDefault = true\n")
     report = folder / "report.json"
@@ -235,7 +243,7 @@ def _leaks(gitleaks: Path, folder: Path) -> Iterator[tuple[str, str, int, str]]:
         [
             gitleaks,
             *("dir", folder / "texts", "--config", configuration, "--report-format", "json", "--report-path", report),
-            *("--redact=100", "--ignore-gitleaks-allow", "--gitleaks-ignore-path", folder / "none"),
+            *("--ignore-gitleaks-allow", "--gitleaks-ignore-path", folder / "none"),
             *("--no-banner", "--log-level", "error", "--exit-code", str(_LEAKS_FOUND)),
         ],
         folder=folder,
@@ -249,7 +257,8 @@ def _leaks(gitleaks: Path, folder: Path) -> Iterator[tuple[str, str, int, str]]:
         )
     try:
         for leak in json.loads(report.read_text()):
-            yield str(leak["RuleID"]), Path(leak["File"]).name, int(leak["StartLine"]), str(leak["Description"])
+            place = Path(leak["File"]).name, int(leak["StartLine"])
+            yield str(leak["RuleID"]), *place, str(leak["Description"]), str(leak["Secret"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UntrustedError(f"gitleaks' report cannot be read: {error!r}") from error
 
