@@ -20,7 +20,7 @@ from roots import CHECKOUT, ROOT
 WORKFLOWS = sorted((CHECKOUT / ".github/workflows").glob("*.yaml"))
 ACTIONS = sorted((CHECKOUT / ".github/actions").glob("*/action.yaml"))
 GATE = CHECKOUT / ".github/workflows/gate.yaml"
-MAY_WRITE = {"locks": {"issues"}, "reconcile": {"issues"}, "release": {"contents"}}
+MAY_WRITE = {"locks": {"issues"}, "reconcile": {"issues"}, "release": {"contents", "attestations", "id-token"}}
 
 
 def read(path: Path) -> dict[Any, Any]:
@@ -96,6 +96,17 @@ def test_what_may_write_a_release_runs_nothing_of_the_repository() -> None:
     assert jobs["build"]["permissions"] == {"contents": "read"}
     (step,) = jobs["publish"]["steps"]
     assert not re.search(r"scripts/|\.venv|make|python|checkout", step["run"])
+    rights = {
+        name: {right for right, kind in job["permissions"].items() if kind == "write"} for name, job in jobs.items()
+    }
+    assert rights == {"build": set(), "attest": {"attestations", "id-token"}, "publish": {"contents"}}
+    fetch, sign = jobs["attest"]["steps"]
+    assert re.findall(r"git checkout .*", fetch["run"]) == [
+        "git checkout --quiet FETCH_HEAD -- .github/actions/github-attest"
+    ]
+    assert not re.search(r"scripts/|\.venv|make|python", fetch["run"])
+    assert sign["uses"] == "./.github/actions/github-attest"
+    assert jobs["publish"]["needs"] == ["build", "attest"]
     built = "\n".join(step.get("run", "") for step in jobs["build"]["steps"])
     assert {"--pinned-go", "--bundle", "--licences", "--keep-build-cache"} <= set(built.split())
 

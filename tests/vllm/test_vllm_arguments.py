@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from comparisons import ALL, VLLM_ARGUMENTS
 from examples import examples
-from neuroscale.local.model_server import ModelServer
+from neuroscale.tools.model_server import ModelServer
 from neuroscale.vllm.arguments import REMOVED, REMOVED_FLAGS, ArgumentProblem, Parsed, parse_arguments
 from neuroscale.vllm.known_arguments import Argument, load, nearest, versions
 from roots import CHECKOUT, ROOT

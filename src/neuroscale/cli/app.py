@@ -70,6 +70,7 @@ GROUPS = {  # in the order of the help
         "serve": Command("serve", "serve_plans", "Serve pages to ask on, and a portal's API."),
         "local": Command("local", "app", "The platform on this machine: forge, runner, cluster and Argo CD."),
         "platform": Command("platform", "app", "Render, install and price a cluster's objects."),
+        "tools": Command("tools", "app", "Install the upstream tools that commands run."),
     },
     "Cost": {
         "showback": Command("showback", "show_costs", "Show what services cost, in rows that add up to the bill."),

@@ -21,7 +21,7 @@ from typing import Literal, cast, get_args
 from neuroscale.core import schemas, tool_cache
 from neuroscale.core.errors import InputError, Problem, UntrustedError
 from neuroscale.core.tool_cache import PinError
-from neuroscale.local.model_server import ModelServer
+from neuroscale.tools.model_server import ModelServer
 
 FOLDER = "milestones"
 STAGES = "stages"
