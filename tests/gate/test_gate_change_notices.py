@@ -115,6 +115,11 @@ def told(path: str, edit: Edit) -> set[tuple[str, str, str, str]]:
         ),
         (
             SETTINGS,
+            swap('["@example/platform-owners"]', '["@example/platform-owners", "@example/anybody"]'),
+            ("wider-access", "owners.platform", "-", "@example/anybody"),
+        ),
+        (
+            SETTINGS,
             swap("default_availability:", "typical_share: 0.05\n    default_availability:"),
             ("moved-fact", "environments.local.typical_share", "1.0", "0.05"),
         ),
@@ -604,6 +609,7 @@ def test_every_file_of_this_repository_that_holds_values_can_be_compared() -> No
 def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
     """The platform's files, policies and smoke tests of this repository as one commit."""
     root = copy_platform(tmp_path_factory.mktemp("altered") / "repository")
+    (root / ".github/CODEOWNERS").unlink()  # a test adds one of its own
     for folder in ("policies", "smoke-tests"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__", ".*_cache"))
     made = Repository(root)
