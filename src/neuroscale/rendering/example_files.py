@@ -8,8 +8,12 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from neuroscale.catalog import load_catalog
+from neuroscale.catalog.settings import load_settings
 from neuroscale.core import delivered
 from neuroscale.rendering.platform.files import SOURCES, is_rendered, render_repository
+from neuroscale.rendering.scaffolder.form import as_configured
+from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.repo.example_repository import OWN, ExampleSnapshot, example_snapshot
 from neuroscale.repo.layout import CATALOG, POLICIES, TEMPLATE, ServicePath
 from neuroscale.repo.snapshot import FolderSnapshot
@@ -28,6 +32,10 @@ def example_files(paths: Iterable[str], snapshot: ExampleSnapshot | None = None)
     wanted = {entry.path for entry in snapshot.example.entries()}
     wanted |= {path for path in paths if not snapshot.is_own(path) and not is_rendered(path)}
     files = {path: content for path in sorted(wanted) if (content := snapshot.read(path)) is not None}
+    template = load_template(snapshot)
+    if template.where in wanted:
+        form = as_configured(template, load_catalog(snapshot), load_settings(snapshot))
+        files[template.where] = form.encode()
     return files | {path: text.encode() for path, text in render_repository(snapshot).items()}
 
 
