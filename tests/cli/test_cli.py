@@ -31,10 +31,10 @@ from neuroscale.core.errors import InputError
 from neuroscale.rendering.scaffolder.form import FORM_FIELDS, REQUIRED_FIELDS
 from neuroscale.rendering.service_folder import RENDERED_FILES
 from plan_factory import ANSWERS
+from roots import ROOT
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 OVERRIDE = {"reason": "Tested.", "expires": "2099-12-31"}
 
 

@@ -17,10 +17,10 @@ import yaml
 
 from neuroscale import __version__
 from plan_factory import ANSWERS
+from roots import CHECKOUT
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 MOST_SECONDS = 3
 """Processor time (user and system) of a command. Machines that run tests are shared, so the clock says less."""
@@ -81,7 +81,7 @@ class Bare:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    subprocess.run(build, cwd=CHECKOUT, check=True, capture_output=True, timeout=120)
     return next(folder.glob("*.whl"))
 
 
@@ -95,7 +95,7 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Bare:
     install = [uv, "pip", "install", "--quiet", "--python", str(made.python), "--no-deps", "--compile-bytecode"]
     for command in (
         [uv, "venv", "--quiet", "--python", sys.executable, str(root / "environment")],
-        [*install, "--require-hashes", "--requirement", str(ROOT / "requirements/runtime.txt")],
+        [*install, "--require-hashes", "--requirement", str(CHECKOUT / "requirements/runtime.txt")],
         [*install, str(wheel)],
     ):
         subprocess.run(command, check=True, timeout=300)
@@ -127,7 +127,7 @@ def test_the_wheel_carries_the_files_that_git_has_of_each_delivered_folder(wheel
         ".github/actions": 4,
     }.items():
         listed = subprocess.run(
-            ["git", "-C", str(ROOT), "ls-files", "-z", "--", folder], capture_output=True, text=True, check=True
+            ["git", "-C", str(CHECKOUT), "ls-files", "-z", "--", folder], capture_output=True, text=True, check=True
         )
         files = {name for name in listed.stdout.split("\0") if name and not name.startswith("policies/exceptions/")}
         assert len(files) >= least, folder
@@ -152,7 +152,7 @@ def test_it_knows_no_checkout(bare: Bare) -> None:
     done = bare.run("-I", "-c", code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"None {bare.python.parents[1]}")
-    assert str(ROOT) not in done.stdout
+    assert str(CHECKOUT) not in done.stdout
     installed = subprocess.run(
         [bare.python.with_name("neuroscale"), "--version"],
         cwd=bare.folder,
@@ -197,7 +197,7 @@ def test_a_command_answers_in_an_empty_folder_soon_and_says_whose_facts_it_used(
 
 
 def test_a_plan_takes_other_accelerators_and_an_own_price_list(bare: Bare) -> None:
-    prices = yaml.safe_load((ROOT / "platform/catalog/prices/google-cloud.yaml").read_text())
+    prices = yaml.safe_load((CHECKOUT / "platform/catalog/prices/google-cloud.yaml").read_text())
     price = next(each for each in prices["prices"] if each["accelerator"] == "nvidia-rtx-pro-6000")
     own = prices | {"name": "own", "prices": [price | {"usd": "0.01"}]}
     (bare.folder.parent / "own.yaml").write_text(yaml.safe_dump(own, sort_keys=False))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from neuroscale.rendering.platform.files import is_rendered
 from neuroscale.repo.layout import CODE_OWNERS, FileClass, file_class
-
-CHECKOUT = Path(__file__).resolve().parents[2]
+from roots import CHECKOUT
 
 
 def tracked() -> list[str]:

@@ -285,7 +285,8 @@ MILESTONES = Comparison(
         *("requirements/runtime.txt", "requirements/serve.txt", "platform/local/tools", "platform/catalog"),
         *("milestones", "policies", "templates", "src/neuroscale/milestones", "src/neuroscale/gate"),
         *("src/neuroscale/manifests", "src/neuroscale/planning", "src/neuroscale/policies", "src/neuroscale/rendering"),
-        *("src/neuroscale/vllm", "tests/milestones/test_milestones.py", "tests/support/lesson_folders.py"),
+        *("src/neuroscale/repo/example", "src/neuroscale/vllm"),
+        *("tests/milestones/test_milestones.py", "tests/support/lesson_folders.py"),
     ),
 )
 """Shows each failure of a lesson with the real tool, and how it is prevented."""

@@ -13,8 +13,8 @@ from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.platform.files import render
 from neuroscale.rendering.scaffolder.template import Template, load_template
 from neuroscale.repo.snapshot import FolderSnapshot
+from roots import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (
     *("platform/argocd", "platform/catalog", "platform/clusters", "platform/cost", "platform/monitoring"),
     *("platform/serving", "platform/tenancy"),

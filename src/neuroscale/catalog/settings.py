@@ -358,6 +358,15 @@ def load_settings(snapshot: Snapshot) -> Settings:
     return parse(Settings, read_text(snapshot, SETTINGS), SETTINGS)
 
 
+def local_environment(settings: Settings) -> str:
+    """The environment of the cluster on this machine: the first with `cluster: local`. Raises InputError if none is."""
+    for name, environment in settings.environments.items():
+        if environment.cluster == "local":
+            return name
+    fix = "Add an environment with `cluster: local`, or start the forge alone: `neuroscale local up --no-cluster`."
+    raise InputError.at(SETTINGS, "environments", "has none for the cluster of this machine", fix)
+
+
 def check_settings(settings: Settings, catalog: Catalog) -> None:
     """Raises InputError if the settings name an accelerator that the catalog or the kind of cluster lacks, two that
     node labels do not distinguish, a price list that the catalog lacks, a Prometheus that the network policies of the
