@@ -233,7 +233,7 @@ def kept_uv(cache: Path, repository: Path = delivered.FOLDER) -> Path:
 
 def wheels(cache: Path) -> Path:
     """The folder of this tool's own wheels in a tool cache, from which the local forge's jobs install it."""
-    return cache / "wheels"
+    return cache / "wheels" / "neuroscale"
 
 
 def node_folder(environment: Path) -> Path | None:
