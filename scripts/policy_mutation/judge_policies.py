@@ -20,7 +20,8 @@ from neuroscale.core.yaml_io import dump, flow
 from neuroscale.gate.checks.kyverno_process import KyvernoResult, read_answers
 from neuroscale.gate.checks.policy import check_reach
 from neuroscale.gate.run_upstream_tool import run_tool
-from neuroscale.policies.policy_set import EXPECTED_MESSAGE, TRIPWIRES, Policy, PolicySet, load_policy_set
+from neuroscale.policies.bad_objects import EXPECTED_MESSAGE
+from neuroscale.policies.policy_set import TRIPWIRES, Policy, PolicySet, load_policy_set
 from neuroscale.repo.layout import POLICIES
 from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
 from policy_mutation.mutant import Object

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import re
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.entries import LabelValue
@@ -193,6 +194,44 @@ class Acme(Frozen):
     dns01: Annotated[dict[str, Any], Field(min_length=1)]
 
 
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_HOST = rf"({_LABEL}(\.{_LABEL})+|{_LABEL}(\.{_LABEL})*:[0-9]{{1,5}})"
+_REGISTRY = re.compile(rf"{_HOST}(/[a-z0-9]+([._-]+[a-z0-9]+)*)*/?")
+_STORED = "[A-Za-z0-9_-]+([.:][A-Za-z0-9_-]+)*"
+_STORE = re.compile(rf"(hf|gs|s3|pvc|oci)://({_STORED}(/{_STORED})*/?)?")
+
+
+def _registry(text: str) -> str:
+    if not _REGISTRY.fullmatch(text):
+        fix = "Write it such as registry.example.com:5000/team; an organisation of Docker Hub such as docker.io/vllm."
+        raise wrong(f"{text!r} does not begin with a registry, which has a dot or a port in its name", fix)
+    return text
+
+
+def _store(text: str) -> str:
+    if not _STORE.fullmatch(text):
+        fix = "Write hf://, gs://, s3://, pvc:// or oci://, and behind it the bucket, volume claim or registry."
+        raise wrong(f"{text!r} is not the beginning of a model's address", fix)
+    return text
+
+
+Registry = Annotated[str, AfterValidator(_registry)]
+Store = Annotated[str, AfterValidator(_store)]
+
+
+def _ended(entries: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """The entries, each with a slash at its end: `docker.io/vllm` alone would allow docker.io/vllm-evil as well."""
+    if entries is None:
+        return None
+    ended = tuple(entry if entry.endswith("/") else f"{entry}/" for entry in entries)
+    for place, entry in enumerate(ended):
+        if ".invalid" in entry:
+            raise wrong(f"{entry} is reserved for objects that policies must refuse", "Remove it.")
+        if wider := [other for at, other in enumerate(ended) if at != place and entry.startswith(other)]:
+            raise wrong(f"{entry} lies in {wider[0]}, which the list allows as well", "Remove one of them.")
+    return ended
+
+
 LONGEST_DAYS = 366
 """How many days ahead an override or an exception may end if the settings do not set a number."""
 
@@ -311,12 +350,19 @@ PRODUCTION_RULES = tuple(ProductionRules().levels)
 
 class Settings(Frozen):
     """The whole file. `certificates`: who signs the certificates of the gateways in each folder of platform/clusters
-    (default: own). `tool_bundle`: where set-up takes built tools from; it reads that line itself, without a parser."""
+    (default: own). `tool_bundle`: where set-up takes built tools from; it reads that line itself, without a parser.
+
+    `registries` and `storage`: the beginnings of the addresses that images and models may have, as rendering writes
+    them into two policies (None: what the policy's file lists). `registry`: settings of before have it, and nothing
+    reads it.
+    """
 
     schema_version: Literal[1]
     organization: Annotated[str, Field(min_length=1, max_length=100)]
     domain: Host
-    registry: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9./]{0,200}[a-z0-9])?$")]
+    registry: str | None = None
+    registries: Annotated[tuple[Registry, ...], Field(min_length=1)] | None = None
+    storage: Annotated[tuple[Store, ...], Field(min_length=1)] | None = None
     repository: Repository
     tool_bundle: Annotated[str, Field(pattern=r'^(https://[^\s"\\]+)?$', max_length=1000)] = ""
     certificates: dict[Literal["kind", "gke", "eks"], Annotated[OwnAuthority | Acme, Field(discriminator="issuer")]] = (
@@ -333,6 +379,8 @@ class Settings(Frozen):
         dict[Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,20}[a-z0-9])?$")], Environment], Field(min_length=1)
     ]
 
+    _ends_with_slash = field_validator("registries", "storage")(_ended)
+
 
 def load_settings(snapshot: Snapshot) -> Settings:
     """The settings of a repository. Raises InputError with every problem."""
@@ -341,8 +389,9 @@ def load_settings(snapshot: Snapshot) -> Settings:
 
 def check_settings(settings: Settings, catalog: Catalog) -> None:
     """Raises InputError if the settings name an accelerator that the catalog or the kind of cluster lacks, two that
-    node labels do not distinguish, a price list that the catalog lacks, a Prometheus that the network policies of the
-    services do not admit, or a production environment that does not exist."""
+    node labels do not distinguish, a price list that the catalog lacks, a store of models that `storage` lacks, a
+    Prometheus that the network policies of the services do not admit, or a production environment that does not exist.
+    """
     problems: list[Problem] = []
 
     def refuse(field: str, message: str, fix: str) -> None:
@@ -373,6 +422,10 @@ def check_settings(settings: Settings, catalog: Catalog) -> None:
                 told = f"a pod that asks for {one.name!r} could start on nodes of {other.name!r}, which have the same "
                 fix = "Remove one of them: nothing keeps such a pod off nodes that offer slices."
                 refuse(f"{place}.accelerators", f"{told}labels and more", fix)
+        store = environment.models.store or "file://"
+        if settings.storage and not store.startswith("file://") and not f"{store}/".startswith(settings.storage):
+            told = f"{store} is in no place that storage allows: {', '.join(settings.storage)}"
+            refuse(f"{place}.models.store", told, f"Add {store} to storage, or correct the address.")
         namespaces, namespace = environment.monitoring_namespaces, environment.prometheus.namespace
         if namespaces and namespace not in namespaces:
             told = f"{namespace!r} is not one of the monitoring_namespaces, which alone may look at a service's pods"

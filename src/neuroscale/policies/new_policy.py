@@ -15,9 +15,9 @@ from neuroscale.core.schemas import Kind
 from neuroscale.core.validation import suggest
 from neuroscale.core.yaml_io import dump, scalar
 from neuroscale.policies.bad_objects import CASES, GOOD, good_objects
-from neuroscale.policies.policy_set import POLICY_FILE, TRIPWIRES, PolicySet
+from neuroscale.policies.policy_set import TRIPWIRES, PolicySet
 from neuroscale.policies.render import KYVERNO_TEST, kyverno_test, shared_blocks
-from neuroscale.repo.layout import POLICIES
+from neuroscale.repo.layout import POLICIES, POLICY_FILE
 from neuroscale.repo.snapshot import Snapshot, read_text
 
 _README = f"{POLICIES}/README.md"

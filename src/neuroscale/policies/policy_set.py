@@ -10,12 +10,10 @@ from typing import Any
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest, read_manifests
-from neuroscale.repo.layout import EXCEPTIONS, POLICIES
+from neuroscale.repo.layout import EXCEPTIONS, POLICIES, POLICY_FILE
 from neuroscale.repo.snapshot import Snapshot, read_text
 from neuroscale.request.service_request import Fault, fault_of
 
-POLICY_FILE = "policy.yaml"
-EXPECTED_MESSAGE = "neuroscale.dev/expect-message"
 TRIPWIRE_MESSAGE = "neuroscale.dev/tripwire-message"
 FIX = "neuroscale.dev/fix"
 TRIPWIRES = f"{POLICIES}/tripwires.yaml"

@@ -18,4 +18,5 @@ def example_files(paths: Iterable[str], snapshot: ExampleSnapshot | None = None)
     wanted = {entry.path for entry in snapshot.example.entries()}
     wanted |= {path for path in paths if not snapshot.is_own(path) and not is_rendered(path)}
     files = {path: content for path in sorted(wanted) if (content := snapshot.read(path)) is not None}
-    return files | {path: text.encode() for path, text in render_repository(snapshot).items()}
+    rendered = render_repository(snapshot)
+    return files | {path: text.encode() for path, text in rendered.items() if is_rendered(path) or path in files}

@@ -28,11 +28,11 @@ from neuroscale.gate.policy_exceptions import exception_findings
 from neuroscale.gate.run_upstream_tool import run_tool
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import Manifest
-from neuroscale.policies.bad_objects import CASES, GOOD, bad_files, bad_objects, good_objects
+from neuroscale.policies.bad_objects import CASES, EXPECTED_MESSAGE, GOOD, bad_files, bad_objects, good_objects
 from neuroscale.policies.new_policy import PLACEHOLDER
-from neuroscale.policies.policy_set import EXPECTED_MESSAGE, POLICY_FILE, SHARED_TEXT, TRIPWIRES, Policy, PolicySet
+from neuroscale.policies.policy_set import SHARED_TEXT, TRIPWIRES, Policy, PolicySet
 from neuroscale.policies.render import KYVERNO_TEST, rendered_policy, shared_blocks
-from neuroscale.repo.layout import POLICIES
+from neuroscale.repo.layout import POLICIES, POLICY_FILE
 from neuroscale.repo.snapshot import Snapshot, read_text
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Container
 from pathlib import Path, PurePosixPath
 
 from neuroscale.catalog import Catalog, load_catalog
@@ -13,13 +14,14 @@ from neuroscale.core.yaml_io import decode
 from neuroscale.manifests.objects import read_manifests
 from neuroscale.rendering.platform import argocd, charts, monitoring
 from neuroscale.rendering.platform.gateway import render_gateway
+from neuroscale.rendering.platform.policy_lists import FOLDERS, render_policy_lists
 from neuroscale.rendering.platform.runtimes import render_runtimes
 from neuroscale.rendering.platform.tenancy import check_namespaces, render_tenancy
 from neuroscale.repo.layout import CLUSTER_FILES, RUNTIMES, TENANCY
 from neuroscale.repo.snapshot import Snapshot, read_text
 
 COMMAND = "neuroscale platform render"
-SOURCES = tuple(folder.rstrip("/") for folder in CLUSTER_FILES)
+SOURCES = (*(folder.rstrip("/") for folder in CLUSTER_FILES), *FOLDERS.values())
 """The folders of the rendered files and of their sources beside catalog and settings."""
 
 
@@ -30,6 +32,7 @@ def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str
     argocd.config_maps(read_text(snapshot, argocd.VALUES))
     files = charts.render(snapshot, upstream, settings) | render_gateway(upstream, settings)
     files |= render_runtimes(catalog) | render_tenancy(catalog) | monitoring.render(snapshot, catalog, settings)
+    files |= render_policy_lists(snapshot, settings)
     for environment in settings.environments:
         for name, text in argocd.render(settings, catalog, upstream, environment).items():
             files[f"{argocd.FOLDER}/{environment}/{name}"] = text
@@ -58,7 +61,7 @@ def is_rendered(path: str) -> bool:
 def differences(snapshot: Snapshot, files: dict[str, str]) -> list[Problem]:
     """The differences between a repository and the rendered files: files that are missing, different or superfluous."""
     problems = []
-    kinds = {entry.path: entry.kind for entry in snapshot.entries(*SOURCES) if is_rendered(entry.path)}
+    kinds = _present(snapshot, files)
     for path in sorted({*files, *kinds}):
         if path not in files:
             problems.append(Problem(path, "", "is not rendered from the settings and the catalog", "Remove it."))
@@ -79,7 +82,7 @@ def write(root: Path, snapshot: Snapshot, files: dict[str, str]) -> list[str]:
 
     Each file is replaced as a whole. Raises InputError, before it writes anything, if a path is not a plain file's.
     """
-    present = {entry.path: entry.kind for entry in snapshot.entries(*SOURCES) if is_rendered(entry.path)}
+    present = _present(snapshot, files)
     problems = [
         Problem(path, "", f"is a {kind}, not a plain file", "Remove it and render again.")
         for path, kind in present.items()
@@ -104,6 +107,12 @@ def write(root: Path, snapshot: Snapshot, files: dict[str, str]) -> list[str]:
         where, why = str(error.filename or root), f"cannot be written: {error.strerror}"
         raise InputError.at(where, "", why, "Allow writing to the repository.") from error
     return sorted([*changed, *gone])
+
+
+def _present(snapshot: Snapshot, files: Container[str]) -> dict[str, str]:
+    """What the repository holds of rendered files, with the kind of each path. Of a policy only what is rendered."""
+    entries = snapshot.entries(*SOURCES)
+    return {entry.path: entry.kind for entry in entries if is_rendered(entry.path) or entry.path in files}
 
 
 def _first_difference(data: bytes, text: str) -> int | None:
