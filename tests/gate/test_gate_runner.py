@@ -16,6 +16,7 @@ from neuroscale.cli.gate import run_gate
 from neuroscale.cli.new import new_service
 from neuroscale.cli.options import Reports
 from neuroscale.cli.platform import render_platform
+from neuroscale.cli.policy import make_policy
 from neuroscale.cli.render import render_request
 from neuroscale.cli.replan import replan_service
 from neuroscale.gate import faults_of_base
@@ -444,6 +445,35 @@ def test_a_change_to_a_policy_runs_its_tests_and_finds_what_it_broke(repository:
     tests = check(verdict, "policy-tests")
     resources = [*fixtures("non-root", "good"), *fixtures("non-root", "bad")]
     assert tests["evaluated"] == tests["expected"] == len(resources) > 20
+
+
+@pytest.mark.slow
+def test_a_policy_of_ones_own_judges_services_once_it_is_merged_and_must_refuse_its_own_case(
+    repository: Repository,
+) -> None:
+    make_policy("no-debug")
+    policy = repository.root / "policies/no-debug/policy.yaml"
+    text = policy.read_text().replace("REPLACE: ", "").replace("REPLACE this sentence", "write")
+    policy.write_text(text.replace("!= 'refused'", "!= 'REFUSED'"))
+    repository.commit({}, "Add a policy that refuses nothing")
+    verdict = gate(repository)
+    assert verdict["exit_status"] == 1
+    assert rules(verdict) == {"policy-of-head/no-debug", "policy-tests/no-debug"}
+    assert {one["file"] for one in verdict["findings"] if one["severity"] == "error"} == {
+        "policies/no-debug/cases.yaml"
+    }
+    policy.write_text(text)
+    repository.commit({}, "Correct the policy")
+    assert gate(repository)["exit_status"] == 0
+    base = repository.run("rev-parse", "HEAD")
+    edit(
+        repository,
+        ISVC,
+        lambda text: text.replace("  annotations:\n", "  annotations:\n    neuroscale.dev/no-debug: refused\n", 1),
+    )
+    verdict = gate(repository, base=base)
+    assert rules(verdict) == {"policy/no-debug", "drift/edited"}
+    assert check(verdict, "policy")["tripwires"] == len(list((ROOT / "policies").glob("*/policy.yaml"))) + 1
 
 
 def test_the_cost_of_a_new_service_is_what_its_plan_says(repository: Repository) -> None:
