@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import re
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from neuroscale.catalog import Catalog
+from neuroscale.catalog.allowed_places import Registry, Store, with_slashes
 from neuroscale.catalog.entries import LabelValue
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.frozen import Frozen, Label, Positive, Source
@@ -194,44 +194,6 @@ class Acme(Frozen):
     dns01: Annotated[dict[str, Any], Field(min_length=1)]
 
 
-_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_HOST = rf"({_LABEL}(\.{_LABEL})+|{_LABEL}(\.{_LABEL})*:[0-9]{{1,5}})"
-_REGISTRY = re.compile(rf"{_HOST}(/[a-z0-9]+([._-]+[a-z0-9]+)*)*/?")
-_STORED = "[A-Za-z0-9_-]+([.:][A-Za-z0-9_-]+)*"
-_STORE = re.compile(rf"(hf|gs|s3|pvc|oci)://({_STORED}(/{_STORED})*/?)?")
-
-
-def _registry(text: str) -> str:
-    if not _REGISTRY.fullmatch(text):
-        fix = "Write it such as registry.example.com:5000/team; an organisation of Docker Hub such as docker.io/vllm."
-        raise wrong(f"{text!r} does not begin with a registry, which has a dot or a port in its name", fix)
-    return text
-
-
-def _store(text: str) -> str:
-    if not _STORE.fullmatch(text):
-        fix = "Write hf://, gs://, s3://, pvc:// or oci://, and behind it the bucket, volume claim or registry."
-        raise wrong(f"{text!r} is not the beginning of a model's address", fix)
-    return text
-
-
-Registry = Annotated[str, AfterValidator(_registry)]
-Store = Annotated[str, AfterValidator(_store)]
-
-
-def _ended(entries: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """The entries, each with a slash at its end: `docker.io/vllm` alone would allow docker.io/vllm-evil as well."""
-    if entries is None:
-        return None
-    ended = tuple(entry if entry.endswith("/") else f"{entry}/" for entry in entries)
-    for place, entry in enumerate(ended):
-        if ".invalid" in entry:
-            raise wrong(f"{entry} is reserved for objects that policies must refuse", "Remove it.")
-        if wider := [other for at, other in enumerate(ended) if at != place and entry.startswith(other)]:
-            raise wrong(f"{entry} lies in {wider[0]}, which the list allows as well", "Remove one of them.")
-    return ended
-
-
 LONGEST_DAYS = 366
 """How many days ahead an override or an exception may end if the settings do not set a number."""
 
@@ -379,7 +341,7 @@ class Settings(Frozen):
         dict[Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,20}[a-z0-9])?$")], Environment], Field(min_length=1)
     ]
 
-    _ends_with_slash = field_validator("registries", "storage")(_ended)
+    _ends_with_slash = field_validator("registries", "storage")(with_slashes)
 
 
 def load_settings(snapshot: Snapshot) -> Settings:
