@@ -448,6 +448,35 @@ def test_a_change_to_a_policy_runs_its_tests_and_finds_what_it_broke(repository:
 
 
 @pytest.mark.slow
+def test_a_wider_list_of_registries_is_told_decides_once_it_is_merged_and_stands_in_settings_and_policy(
+    repository: Repository,
+) -> None:
+    start = repository.run("rev-parse", "HEAD")
+    settings, policy = "platform/settings.yaml", "policies/allowed-registries/policy.yaml"
+    edit(repository, settings, lambda text: text.replace("registries:\n", "registries:\n  - docker.io/evil\n", 1))
+    alone = gate(repository, base=start)
+    assert alone["exit_status"] == 1
+    assert ("platform/not-rendered", policy) in {
+        (f"{one['gate']}/{one['rule']}", one["file"]) for one in alone["findings"]
+    }
+    render_platform(repository=repository.root)
+    repository.commit({}, "Render the policy")
+    both = gate(repository, base=start)
+    assert both["exit_status"] == 0
+    told = {(one["rule"], one["file"]) for one in both["findings"] if one["severity"] == "notice"}
+    assert told >= {("weaker-rule", settings), ("changed-policy", policy)}
+
+    edit(
+        repository, ISVC, lambda text: re.sub(r"image: \S+", "image: docker.io/evil/vllm-openai:v0.32.0", text, count=1)
+    )
+    assert "policy/allowed-registries" in rules(gate(repository, base=start))
+    assert "policy/allowed-registries" not in rules(gate(repository, base="HEAD~1"))
+    text = (repository.root / settings).read_text()
+    repository.commit({settings: text.replace("  - docker.io/evil\n", "")}, "Narrow the settings alone")
+    assert "platform/not-rendered" in rules(gate(repository, base=start))
+
+
+@pytest.mark.slow
 def test_a_policy_of_ones_own_judges_services_once_it_is_merged_and_must_refuse_its_own_case(
     repository: Repository,
 ) -> None:
