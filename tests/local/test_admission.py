@@ -402,7 +402,9 @@ DERIVES_NOTHING: Mapping[Key, str] = {
     ("readable-model-arguments", "good-custom-second"): "",
 }
 # Good resources whose Pod is missing something, so that KServe's webhook refuses it.
-DERIVES_NO_POD: Mapping[Key, str] = {("allowed-storage", "good-parameters"): "can't read storage secret"}
+DERIVES_NO_POD: Mapping[Key, str] = {
+    ("allowed-storage", f"good-parameters{end}"): "can't read storage secret" for end in ("", "-gs", "-hf")
+}
 
 
 def of_service(found: Object) -> str:

@@ -150,7 +150,7 @@ def render_platform(
     ] = False,
     repository: RepositoryOption = None,
 ) -> int:
-    """Render Argo CD's files, runtimes, tenancy and upstream's charts from settings and catalog."""
+    """Render Argo CD's files, runtimes, tenancy, charts and two policies' lists from settings and catalog."""
 
     root = find_root(repository or Path.cwd())
     snapshot = FolderSnapshot(root)
