@@ -12,6 +12,8 @@ from neuroscale.core.errors import InputError
 
 MANIFESTS = "manifests"
 POLICIES = "policies"
+POLICY_FILE = "policy.yaml"
+"""The file in a policy's folder that clusters get."""
 EXCEPTIONS = "policies/exceptions"
 CATALOG = "platform/catalog"
 MODELS = f"{CATALOG}/models"
