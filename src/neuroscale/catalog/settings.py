@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import itertools
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from neuroscale.catalog import Catalog
+from neuroscale.catalog.cluster_settings import CLUSTER_KINDS, ClusterKind, ClusterSettings, Host, Signer
 from neuroscale.catalog.entries import LabelValue
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.frozen import Frozen, Label, Positive, Source
 from neuroscale.core.validation import Money, parse, suggest, wrong
 from neuroscale.repo.layout import ACCELERATORS, PRICES, SETTINGS
 from neuroscale.repo.snapshot import Snapshot, read_text
-
-Host = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 
 
 class Repository(Frozen):
@@ -138,11 +137,10 @@ a minute silently (238 in English non-fiction: Brysbaert 2019, doi 10.1016/j.jml
 many more. A word is about 1.3 tokens in English and 2 in other languages: 5 to 12 tokens a second."""
 
 
-class Environment(Frozen):
+class Environment(ClusterSettings):
     """A cluster (or part of one). The order of `accelerators` does not matter: plans take the cheapest that fits.
 
-    `cluster`: the folder of platform/clusters that it gets (local: none, the platform on this machine runs the
-    programs). `certainty`: how much more a sure choice may cost (null: plans take the cheapest, however sure it is).
+    `certainty`: how much more a sure choice may cost (null: plans take the cheapest, however sure it is).
     `typical_share`: the typical prompt and answer as a share of the longest, for requests without typical lengths.
     `tokens_per_second_per_user`: what each user gets while all ask, for requests without that answer.
     `node_wait_minutes`: how long a pod may wait for a node, or for room in a quota, until the change that made it
@@ -150,7 +148,6 @@ class Environment(Frozen):
     whether the smoke workflow measures a new service for some minutes (`short`), and tells its merged pull request.
     """
 
-    cluster: Literal["local", "kind", "gke", "eks"] = "local"
     accelerators: Annotated[tuple[Label, ...], Field(min_length=1)]
     price_lists: tuple[Label, ...]
     models: ModelStore
@@ -177,20 +174,12 @@ class Environment(Frozen):
             raise wrong("a name stands twice", "List each name once.")
         return names
 
-
-class OwnAuthority(Frozen):
-    """The cluster's own authority signs: clients need the certificate of that authority."""
-
-    issuer: Literal["own"]
-
-
-class Acme(Frozen):
-    """A public authority signs. `dns01`: cert-manager's solver, which says how to write the domain's DNS records."""
-
-    issuer: Literal["acme"]
-    server: Annotated[str, Field(pattern=r"^https://[^\s@]+$")]
-    email: Annotated[str, Field(pattern=r"^[^\s@]+@[^\s@]+$", max_length=254)]
-    dns01: Annotated[dict[str, Any], Field(min_length=1)]
+    @model_validator(mode="after")
+    def _reads_a_store(self) -> Environment:
+        if self.service_account is not None and not (self.models.store or "").startswith(("gs://", "s3://", "pvc://")):
+            told = "service_account is set, and no pod uses it: the environment has no store in a bucket or a volume"
+            raise wrong(told, "Set models.store, or leave service_account out.")
+        return self
 
 
 LONGEST_DAYS = 366
@@ -319,9 +308,7 @@ class Settings(Frozen):
     registry: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9./]{0,200}[a-z0-9])?$")]
     repository: Repository
     tool_bundle: Annotated[str, Field(pattern=r'^(https://[^\s"\\]+)?$', max_length=1000)] = ""
-    certificates: dict[Literal["kind", "gke", "eks"], Annotated[OwnAuthority | Acme, Field(discriminator="issuer")]] = (
-        Field(default_factory=dict)
-    )
+    certificates: dict[ClusterKind, Signer] = Field(default_factory=dict)
     exceptions: Exceptions = Field(default_factory=Exceptions)
     reconciliation: Reconciliation = Field(default_factory=Reconciliation)
     upgrades: Upgrades = Field(default_factory=Upgrades)
@@ -333,6 +320,24 @@ class Settings(Frozen):
         dict[Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,20}[a-z0-9])?$")], Environment], Field(min_length=1)
     ]
 
+    def domain_of(self, environment: str) -> str:
+        """The domain below which the services of an environment have their addresses."""
+        return self.environments[environment].domain or self.domain
+
+    def has_own_cluster_files(self, environment: str) -> bool:
+        """Whether an environment's cluster gets other charts or another gateway than others of its kind."""
+        known = self.environments[environment]
+        return known.cluster != "local" and (known.has_own_files or self.domain_of(environment) != self.domain)
+
+    def shared_domains(self) -> dict[str, list[str]]:
+        """The environments with clusters of their own, by the domain that more than one of them has: a service of the
+        same name and team has the same address in all of them, and DNS leads to one."""
+        clusters: dict[str, list[str]] = {}
+        for name, environment in self.environments.items():
+            if environment.cluster != "local":
+                clusters.setdefault(self.domain_of(name), []).append(name)
+        return {domain: names for domain, names in clusters.items() if len(names) > 1}
+
 
 def load_settings(snapshot: Snapshot) -> Settings:
     """The settings of a repository. Raises InputError with every problem."""
@@ -342,7 +347,9 @@ def load_settings(snapshot: Snapshot) -> Settings:
 def check_settings(settings: Settings, catalog: Catalog) -> None:
     """Raises InputError if the settings name an accelerator that the catalog or the kind of cluster lacks, two that
     node labels do not distinguish, a price list that the catalog lacks, a Prometheus that the network policies of the
-    services do not admit, or a production environment that does not exist."""
+    services do not admit, a production environment that does not exist, or a domain that another environment has.
+
+    Environments that name no domain share the settings' own without a problem (see `domain_notes`)."""
     problems: list[Problem] = []
 
     def refuse(field: str, message: str, fix: str) -> None:
@@ -352,8 +359,17 @@ def check_settings(settings: Settings, catalog: Catalog) -> None:
         if name not in settings.environments:
             fix = suggest(name, settings.environments)
             refuse("production.environments", f"{name!r} is not one of the environments", fix)
+    for domain, names in settings.shared_domains().items():
+        for name in names:
+            if settings.environments[name].domain is not None:
+                others = " and ".join(other for other in names if other != name)
+                told = f"{domain} is also the domain of {others}, whose cluster is another: addresses would be the same"
+                refuse(f"environments.{name}.domain", told, f"Write a domain of its own, such as {name}.{domain}.")
     for name, environment in settings.environments.items():
         place, known = f"environments.{name}", catalog.accelerators
+        if name in CLUSTER_KINDS and (settings.has_own_cluster_files(name) or environment.service_account is not None):
+            told = f"its cluster's own files would lie in platform/clusters/{name}, among those of a kind of cluster"
+            refuse(place, told, "Give the environment another name.")
         for field, used, there, listed in (
             ("accelerators", environment.accelerators, known, ACCELERATORS),
             ("price_lists", environment.price_lists, catalog.prices, PRICES),
@@ -379,3 +395,18 @@ def check_settings(settings: Settings, catalog: Catalog) -> None:
             refuse(f"{place}.prometheus.namespace", told, suggest(namespace, namespaces))
     if problems:
         raise InputError(problems)
+
+
+def domain_notes(settings: Settings) -> list[Problem]:
+    """Notes on environments that share the settings' own domain because none of them names one."""
+    return [
+        Problem(
+            SETTINGS,
+            "domain",
+            f"{domain} is the domain of {' and '.join(names)}: services of the same name and team get the same address "
+            "in each of their clusters",
+            f"Write `domain: {names[0]}.{domain}` below environments.{names[0]}, and `neuroscale platform render`.",
+        )
+        for domain, names in settings.shared_domains().items()
+        if all(settings.environments[name].domain is None for name in names)
+    ]

@@ -14,7 +14,7 @@ from neuroscale.manifests.objects import read_manifests
 from neuroscale.rendering.platform import argocd, charts, monitoring
 from neuroscale.rendering.platform.gateway import render_gateway
 from neuroscale.rendering.platform.runtimes import render_runtimes
-from neuroscale.rendering.platform.tenancy import check_namespaces, render_tenancy
+from neuroscale.rendering.platform.tenancy import check_namespaces, render_accounts, render_tenancy
 from neuroscale.repo.layout import CLUSTER_FILES, RUNTIMES, TENANCY
 from neuroscale.repo.snapshot import Snapshot, read_text
 
@@ -25,11 +25,13 @@ SOURCES = tuple(folder.rstrip("/") for folder in CLUSTER_FILES)
 
 def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str, str]:
     """Every rendered file by its path: the same for the same repository. Raises InputError."""
-    check_namespaces(snapshot, catalog)
     upstream = charts.load_charts(snapshot)
+    charts.check_charts(upstream, settings)
+    check_namespaces(snapshot, catalog, upstream, settings)
     argocd.config_maps(read_text(snapshot, argocd.VALUES))
     files = charts.render(snapshot, upstream, settings) | render_gateway(upstream, settings)
-    files |= render_runtimes(catalog) | render_tenancy(catalog) | monitoring.render(snapshot, catalog, settings)
+    files |= render_runtimes(catalog) | render_tenancy(catalog) | render_accounts(catalog, settings)
+    files |= monitoring.render(snapshot, catalog, settings)
     for environment in settings.environments:
         for name, text in argocd.render(settings, catalog, upstream, environment).items():
             files[f"{argocd.FOLDER}/{environment}/{name}"] = text

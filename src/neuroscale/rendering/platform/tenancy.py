@@ -8,14 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 from neuroscale.catalog import Catalog, Team
+from neuroscale.catalog.settings import Settings
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.yaml_io import quoted, read_mapping
+from neuroscale.rendering.platform.charts import FOLDER, Chart, chart_values
 from neuroscale.rendering.platform.filling import Verbatim, filled
-from neuroscale.repo.layout import CATALOG, TENANCY
+from neuroscale.repo.layout import CATALOG, SETTINGS, TENANCY
 from neuroscale.repo.snapshot import Snapshot, read_text
 
 SMOKE_TESTS = "neuroscale:smoke-tests"
 """The group that may test running services, as the templates name it."""
+KYVERNO = "platform/serving/kyverno.yaml"
 
 
 def render_tenancy(catalog: Catalog) -> dict[str, str]:
@@ -35,6 +38,34 @@ def render_tenancy(catalog: Catalog) -> dict[str, str]:
     return files
 
 
+def render_accounts(catalog: Catalog, settings: Settings) -> dict[str, str]:
+    """The ServiceAccount of pods that read an environment's store, one file a team, by its path in the repository.
+
+    KServe's copy takes the Secrets that the account's `secrets` name, and its annotations on a bucket.
+    """
+    files = {}
+    for name, environment in settings.environments.items():
+        if (account := environment.service_account) is None:
+            continue
+        for team in catalog.teams.values():
+            files[f"{teams_folder(name)}/{team.name}.yaml"] = filled(
+                "service-account.yaml",
+                name=account.name,
+                namespace=team.namespace,
+                cost_center=team.cost_center,
+                has_annotations=bool(account.annotations),
+                annotations=[{"name": key, "value": text} for key, text in sorted(account.annotations.items())],
+                has_secret=account.bucket_secret is not None,
+                secret=account.bucket_secret or "",
+            )
+    return files
+
+
+def teams_folder(environment: str) -> str:
+    """The folder of what every team gets in one environment's cluster alone."""
+    return f"{FOLDER}/{environment}/teams"
+
+
 def _share(team: Team, resources: list[str]) -> dict[str, object]:
     quota = team.quota
     counts = {name: quota.accelerators.get(name, 0) for name in sorted({*resources, *quota.accelerators})}
@@ -52,29 +83,35 @@ def _count(number: int) -> Verbatim:
     return Verbatim(quoted(f"{number // 1000}k" if number and number % 1000 == 0 else str(number)))
 
 
-KYVERNO = "platform/serving/kyverno.yaml"
-
-
-def system_namespaces(values: Any) -> tuple[str, ...]:
-    """The namespaces that Kyverno's webhooks leave alone, from its values. Raises InputError."""
+def system_namespaces(values: Any, where: str = KYVERNO, place: str = "") -> tuple[str, ...]:
+    """The namespaces that Kyverno's webhooks leave alone, from its values, which `where` holds below the field `place`.
+    Raises InputError."""
     try:
         (rule,) = values["config"]["webhooks"]["namespaceSelector"]["matchExpressions"]
         if (rule["key"], rule["operator"]) == ("kubernetes.io/metadata.name", "NotIn"):
             return tuple(rule["values"])
     except (KeyError, TypeError, ValueError):
         pass
-    field = "config.webhooks.namespaceSelector.matchExpressions"
-    raise InputError.at(KYVERNO, field, "is not one list of names", "Write one kubernetes.io/metadata.name NotIn.")
+    field = f"{place}config.webhooks.namespaceSelector.matchExpressions"
+    raise InputError.at(where, field, "is not one list of names", "Write one kubernetes.io/metadata.name NotIn.")
 
 
-def check_namespaces(snapshot: Snapshot, catalog: Catalog) -> None:
-    """Refuse a team in a namespace that Kyverno leaves alone: no policy would judge its objects."""
-    spared = system_namespaces(read_mapping(read_text(snapshot, KYVERNO), KYVERNO).value)
+def check_namespaces(snapshot: Snapshot, catalog: Catalog, charts: tuple[Chart, ...], settings: Settings) -> None:
+    """Refuse a team in a namespace that Kyverno leaves alone, in every cluster or by the values that an environment
+    gives Kyverno's chart: no policy would judge its objects. Raises InputError."""
+    spared = dict.fromkeys(system_namespaces(read_mapping(read_text(snapshot, KYVERNO), KYVERNO).value), KYVERNO)
+    for chart in (chart for chart in charts if KYVERNO in chart.values_files):
+        for name, environment in settings.environments.items():
+            if chart.name in environment.charts:
+                place = f"environments.{name}.charts.{chart.name}"
+                values = chart_values(chart, snapshot, settings, name)
+                own = dict.fromkeys(system_namespaces(values, SETTINGS, f"{place}."), f"{SETTINGS}, {place}")
+                spared = own | spared
     problems = [
         Problem(
             f"{CATALOG}/teams/{team.name}.yaml",
             "namespace",
-            f"{team.namespace!r} is a namespace that Kyverno leaves alone ({KYVERNO})",
+            f"{team.namespace!r} is a namespace that Kyverno leaves alone ({spared[team.namespace]})",
             "Give the team a namespace of its own.",
         )
         for team in catalog.teams.values()
