@@ -37,6 +37,7 @@ def problems(changes: dict[str, dict[str, Any]]) -> list[str]:
 
 IDENTITY = {"workload_identity": "gke"}
 GOOGLE = {"iam.gke.io/gcp-service-account": "models@example-project.iam.gserviceaccount.com"}
+STORE = {"kind": "external-secrets", "store": "vault"}
 ACME = {
     "issuer": "acme",
     "server": "https://acme.example.com/directory",
@@ -56,6 +57,8 @@ ACME = {
         {**IDENTITY, "service_account": {"annotations": GOOGLE}},
         {"service_account": {"name": "reader", "bucket_secret": "bucket"}},
         {"service_account": {"annotations": {"serving.kserve.io/s3-region": "eu-west-1"}}},
+        {"secret_store": STORE},
+        {"secret_store": {**STORE, "store_kind": "SecretStore", "path": "neuroscale-{namespace}-{secret}"}},
         {"dns": {"addresses": ["169.254.20.10", "10.96.0.10", "fd00::a"], "node_local": True}},
     ],
 )
@@ -78,6 +81,10 @@ def test_an_environment_may_say_what_its_cluster_needs(fields: dict[str, Any]) -
         ("local", {"charts": {"kserve": {"a": 1}}}, "Leave charts out"),
         ("local", {"certificate": ACME}, "Leave certificate out"),
         ("dev", {"charts": {"kserve": {}}}, "environments.dev.charts.kserve"),
+        ("local", {"secret_store": STORE}, "there is no Secret to write"),
+        ("dev", {"secret_store": {**STORE, "path": "neuroscale/{namespace}"}}, "one entry for every Secret"),
+        ("dev", {"secret_store": {**STORE, "path": "{team}/{secret}"}}, "secret_store.path"),
+        ("dev", {"secret_store": {"kind": "vault", "store": "vault"}}, "secret_store.kind"),
         ("dev", {"dns": {"addresses": ["169.254.20.0/24"]}}, "is not an IP address"),
         ("dev", {"dns": {"addresses": ["0.0.0.0"]}}, "a DNS server that a pod can call"),
         ("dev", {"dns": {"addresses": ["127.0.0.53"]}}, "a DNS server that a pod can call"),

@@ -155,6 +155,29 @@ def test_every_team_gets_the_account_in_that_environment_alone() -> None:
     assert not {"annotations", "secrets"} & {*plain[0], *plain[0]["metadata"]}
 
 
+def test_the_secrets_of_a_team_come_out_of_the_store_of_the_environment() -> None:
+    store = {"kind": "external-secrets", "store": "vault", "path": "models/{namespace}/{secret}"}
+    found = rendered(dev={**IDENTITY, "secret_store": store})
+    account, bucket, token = documents(found["platform/clusters/dev/teams/team-beta.yaml"])
+    assert account == documents(rendered(dev=IDENTITY)["platform/clusters/dev/teams/team-beta.yaml"])[0]
+    for one in (bucket, token):
+        assert (one["apiVersion"], one["kind"]) == ("external-secrets.io/v1", "ExternalSecret")
+        assert one["metadata"]["namespace"] == "team-beta"
+        assert one["spec"]["secretStoreRef"] == {"name": "vault", "kind": "ClusterSecretStore"}
+        assert one["spec"]["target"]["name"] == one["metadata"]["name"]
+    assert bucket["metadata"]["name"] == account["secrets"][0]["name"]
+    assert bucket["spec"]["dataFrom"] == [{"extract": {"key": "models/team-beta/bucket"}}]
+    # The Secret and the entry that a service's HF_TOKEN refers to.
+    wanted = SETTINGS.environments["dev"].token_secret
+    assert token["metadata"]["name"] == wanted.name
+    key = f"models/team-beta/{wanted.name}"
+    assert token["spec"]["data"] == [{"secretKey": wanted.key, "remoteRef": {"key": key, "property": wanted.key}}]
+    assert "platform-teams" in parts(found, "dev")
+    assert {path for path in found if path not in SILENT} == {
+        f"platform/clusters/dev/teams/{team}.yaml" for team in CATALOG.teams
+    }
+
+
 def service(settings: Settings, **more: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The pods of a service, and what they may call."""
     request = make_request(**more)

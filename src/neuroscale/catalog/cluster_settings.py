@@ -76,6 +76,31 @@ class ServiceAccount(Frozen):
         return name
 
 
+class SecretStore(Frozen):
+    """The store from which External Secrets (external-secrets.io/v1) writes the Secrets of every team's namespace: the
+    Hub token, and the bucket's keys. The keys of services come from `neuroscale keys`.
+
+    `path`: a Secret's name in the store, in which {namespace} and {secret} are replaced; its properties are the
+    entries of the Secret. `store`: the ClusterSecretStore, or the SecretStore in each namespace, which others make.
+    """
+
+    kind: Literal["external-secrets"]
+    store: Label
+    store_kind: Literal["ClusterSecretStore", "SecretStore"] = "ClusterSecretStore"
+    path: Annotated[str, Field(pattern=r"^([-A-Za-z0-9._/]|\{namespace\}|\{secret\}){1,200}$")] = "{namespace}/{secret}"
+
+    @field_validator("path")
+    @classmethod
+    def _names_the_secret(cls, path: str) -> str:
+        if "{secret}" not in path:
+            raise wrong(f"{path!r} names one entry for every Secret", "Write {secret} where the Secret's name goes.")
+        return path
+
+    def key(self, namespace: str, secret: str) -> str:
+        """The name in the store of a Secret of a namespace."""
+        return self.path.replace("{namespace}", namespace).replace("{secret}", secret)
+
+
 class Dns(Frozen):
     """The cluster's DNS beside the pods `k8s-app: kube-dns` of kube-system, which every service may ask.
 
@@ -125,6 +150,7 @@ class ClusterSettings(Frozen):
     workload_identity: WorkloadIdentity = "none"
     service_account: ServiceAccount | None = None
     dns: Dns = Field(default_factory=Dns)
+    secret_store: SecretStore | None = None
 
     @model_validator(mode="after")
     def _suits_its_cluster(self) -> ClusterSettings:
@@ -152,6 +178,11 @@ class ClusterSettings(Frozen):
     def has_own_files(self) -> bool:
         """Whether its charts or its gateway differ from those of other clusters of the kind, but for the domain."""
         return bool(self.charts) or self.certificate is not None
+
+    @property
+    def has_files_of_teams(self) -> bool:
+        """Whether every team gets something in its cluster alone."""
+        return self.service_account is not None or self.secret_store is not None
 
     @property
     def answering_addresses(self) -> frozenset[tuple[str, str, int]]:

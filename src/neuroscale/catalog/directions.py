@@ -98,7 +98,7 @@ _SOURCES = (
     *("cluster", "domain", "certificate", "charts"),
     *("models hub", "models store", "models store_kind", "prometheus", "opencost"),
 )
-_RIGHTS = ("workload_identity", "service_account", "dns")
+_RIGHTS = ("workload_identity", "service_account", "dns", "secret_store")
 _FACTS = ("accelerators", "node_selector", "typical_share", "bench_after_merge", "models throughput_mib_s * value")
 
 SETTINGS_ROWS: tuple[Row, ...] = (

@@ -179,6 +179,10 @@ class Environment(ClusterSettings):
         if self.service_account is not None and not (self.models.store or "").startswith(("gs://", "s3://", "pvc://")):
             told = "service_account is set, and no pod uses it: the environment has no store in a bucket or a volume"
             raise wrong(told, "Set models.store, or leave service_account out.")
+        bucket = self.service_account is not None and self.service_account.bucket_secret is not None
+        if self.secret_store is not None and not (self.models.hub or bucket):
+            told = "secret_store is set, and there is no Secret to write: no Hub token, and no keys of a bucket"
+            raise wrong(told, "Set models.hub or service_account.bucket_secret, or leave secret_store out.")
         return self
 
 
@@ -367,7 +371,7 @@ def check_settings(settings: Settings, catalog: Catalog) -> None:
                 refuse(f"environments.{name}.domain", told, f"Write a domain of its own, such as {name}.{domain}.")
     for name, environment in settings.environments.items():
         place, known = f"environments.{name}", catalog.accelerators
-        if name in CLUSTER_KINDS and (settings.has_own_cluster_files(name) or environment.service_account is not None):
+        if name in CLUSTER_KINDS and (settings.has_own_cluster_files(name) or environment.has_files_of_teams):
             told = f"its cluster's own files would lie in platform/clusters/{name}, among those of a kind of cluster"
             refuse(place, told, "Give the environment another name.")
         for field, used, there, listed in (

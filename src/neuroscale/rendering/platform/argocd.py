@@ -76,10 +76,9 @@ def _parts(settings: Settings, environment: str) -> list[dict[str, str]]:
     upstream = {"name": "platform-upstream", "path": upstream_folder(settings, environment), "include": "*.yaml"}
     watched = {"name": "platform-monitoring", "path": f"{monitoring.FOLDER}/{environment}", "include": "*.yaml"}
     teams = {"name": "platform-teams", "path": teams_folder(environment), "include": "*.yaml"}
-    has_teams = settings.environments[environment].service_account is not None
     return [
         *([] if cluster == "local" else [upstream, watched]),
-        *([teams] if has_teams else []),
+        *([teams] if settings.environments[environment].has_files_of_teams else []),
         {"name": "platform-runtimes", "path": "platform/serving/runtimes", "include": "*.yaml"},
         {"name": "platform-tenancy", "path": "platform/tenancy", "include": "*.yaml"},
         # Only the policies: neither their tests with good and bad resources, nor the tripwires.

@@ -14,7 +14,7 @@ from neuroscale.manifests.objects import read_manifests
 from neuroscale.rendering.platform import argocd, charts, monitoring
 from neuroscale.rendering.platform.gateway import render_gateway
 from neuroscale.rendering.platform.runtimes import render_runtimes
-from neuroscale.rendering.platform.tenancy import check_namespaces, render_accounts, render_tenancy
+from neuroscale.rendering.platform.tenancy import check_namespaces, render_for_clusters, render_tenancy
 from neuroscale.repo.layout import CLUSTER_FILES, RUNTIMES, TENANCY
 from neuroscale.repo.snapshot import Snapshot, read_text
 
@@ -30,7 +30,7 @@ def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str
     check_namespaces(snapshot, catalog, upstream, settings)
     argocd.config_maps(read_text(snapshot, argocd.VALUES))
     files = charts.render(snapshot, upstream, settings) | render_gateway(upstream, settings)
-    files |= render_runtimes(catalog) | render_tenancy(catalog) | render_accounts(catalog, settings)
+    files |= render_runtimes(catalog) | render_tenancy(catalog) | render_for_clusters(catalog, settings)
     files |= monitoring.render(snapshot, catalog, settings)
     for environment in settings.environments:
         for name, text in argocd.render(settings, catalog, upstream, environment).items():

@@ -5,10 +5,11 @@ Refuses a team in a namespace that Kyverno leaves alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from neuroscale.catalog import Catalog, Team
-from neuroscale.catalog.settings import Settings
+from neuroscale.catalog.settings import Environment, Settings
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.yaml_io import quoted, read_mapping
 from neuroscale.rendering.platform.charts import FOLDER, Chart, chart_values
@@ -38,27 +39,41 @@ def render_tenancy(catalog: Catalog) -> dict[str, str]:
     return files
 
 
-def render_accounts(catalog: Catalog, settings: Settings) -> dict[str, str]:
-    """The ServiceAccount of pods that read an environment's store, one file a team, by its path in the repository.
+def render_for_clusters(catalog: Catalog, settings: Settings) -> dict[str, str]:
+    """What a team gets in the cluster of one environment alone, one file a team, by its path in the repository: the
+    ServiceAccount of pods that read the store, and Secrets out of the organisation's secret store."""
+    return {
+        f"{teams_folder(name)}/{team.name}.yaml": "---\n".join(_in_cluster(environment, team))
+        for name, environment in settings.environments.items()
+        if environment.has_files_of_teams
+        for team in catalog.teams.values()
+    }
 
-    KServe's copy takes the Secrets that the account's `secrets` name, and its annotations on a bucket.
-    """
-    files = {}
-    for name, environment in settings.environments.items():
-        if (account := environment.service_account) is None:
-            continue
-        for team in catalog.teams.values():
-            files[f"{teams_folder(name)}/{team.name}.yaml"] = filled(
-                "service-account.yaml",
-                name=account.name,
-                namespace=team.namespace,
-                cost_center=team.cost_center,
-                has_annotations=bool(account.annotations),
-                annotations=[{"name": key, "value": text} for key, text in sorted(account.annotations.items())],
-                has_secret=account.bucket_secret is not None,
-                secret=account.bucket_secret or "",
+
+def _in_cluster(environment: Environment, team: Team) -> Iterator[str]:
+    named = {"namespace": team.namespace, "cost_center": team.cost_center}
+    account, store = environment.service_account, environment.secret_store
+    bucket = (account.bucket_secret if account is not None else None) or ""
+    if account is not None:
+        # KServe's copy takes the Secrets that the account names, and the account's annotations on a bucket.
+        annotations = [{"name": key, "value": text} for key, text in sorted(account.annotations.items())]
+        shown = {"annotations": annotations, "has_annotations": bool(annotations), "has_secret": bool(bucket)}
+        yield filled("service-account.yaml", name=account.name, secret=bucket, **shown, **named)
+    if store is not None:
+        token = environment.token_secret
+        entries = {bucket: ""} if bucket else {}
+        entries |= {token.name: token.key} if environment.models.hub else {}
+        for secret, entry in sorted(entries.items()):
+            yield filled(
+                "external-secret.yaml",
+                secret=secret,
+                store=store.store,
+                store_kind=store.store_kind,
+                key=store.key(team.namespace, secret),
+                has_entry=bool(entry),
+                entry=entry,
+                **named,
             )
-    return files
 
 
 def teams_folder(environment: str) -> str:
