@@ -11,10 +11,11 @@ from neuroscale.catalog.settings import Settings, check_settings, domain_notes
 from neuroscale.core.errors import InputError
 from neuroscale.core.validation import parse
 from neuroscale.core.yaml_io import dump
+from neuroscale.planning.plan import load_plan
 from neuroscale.planning.planner import _settings_digest, plan
 from neuroscale.repo.layout import SETTINGS as FILE
 from plan_factory import make_request
-from platform_repository import CATALOG, SETTINGS
+from platform_repository import CATALOG, ROOT, SETTINGS
 
 
 def with_settings(changes: dict[str, dict[str, Any]], top: str = "models.example.com") -> Settings:
@@ -136,10 +137,15 @@ def test_files_of_one_cluster_never_lie_among_those_of_a_kind() -> None:
 
 def test_a_plan_changes_with_what_it_holds_of_the_cluster_and_with_nothing_else() -> None:
     silent = with_settings({}).environments["dev"]
-    for field in ({"domain": "a.example.com"}, {"certificate": ACME}, {"charts": {"opencost": {"a": 1}}}):
+    recorded = load_plan((ROOT / "manifests/local/tiny-moe/plan.yaml").read_text(), "plan.yaml").lock
+    assert recorded.entries["settings/local"] == _settings_digest(SETTINGS.environments["local"])
+    unplanned: tuple[dict[str, Any], ...] = ({"domain": "a.example.com"}, {"certificate": ACME})
+    unplanned += ({"charts": {"opencost": {"a": 1}}}, {"secret_store": STORE}, {"dns": {}})
+    planned: tuple[dict[str, Any], ...] = (IDENTITY, {"service_account": {}}, {"dns": {"node_local": True}})
+    planned += ({"prometheus": {"port": 9}}, {"opencost": {"port": 9}})
+    for field in unplanned:
         assert _settings_digest(with_settings({"dev": field}).environments["dev"]) == _settings_digest(silent)
-    assert _settings_digest(with_settings({"dev": {"dns": {}}}).environments["dev"]) == _settings_digest(silent)
-    for field in (IDENTITY, {"service_account": {}}, {"dns": {"node_local": True}}):
+    for field in planned:
         assert _settings_digest(with_settings({"dev": field}).environments["dev"]) != _settings_digest(silent)
 
 

@@ -1,5 +1,5 @@
 """Describes the settings by which one environment's cluster differs from another's: its domain and who signs for it,
-values of its charts, its DNS, and the rights with which pods read models and secrets."""
+values of its charts, its DNS, its meters, and the rights with which pods read models and secrets."""
 
 from __future__ import annotations
 
@@ -133,6 +133,27 @@ class Dns(Frozen):
         return tuple(f"{address}/{128 if ':' in address else 32}" for address in self.addresses)
 
 
+class Prometheus(Frozen):
+    """The cluster's Prometheus: the Service through which `neuroscale metrics` reaches it.
+
+    `operator`: the Prometheus Operator runs it, and it gets a PodMonitor and a PrometheusRule in `namespace`.
+    """
+
+    namespace: Label = "monitoring"
+    # The Operator creates a Service of this name, whatever its Prometheus is called.
+    service: Label = "prometheus-operated"
+    port: Annotated[int, Field(ge=1, le=65535)] = 9090
+    operator: bool = True
+
+
+class OpenCost(Frozen):
+    """The cluster's OpenCost: the Service through which `neuroscale showback` reaches it."""
+
+    namespace: Label = "opencost"
+    service: Label = "opencost"
+    port: Annotated[int, Field(ge=1, le=65535)] = 9003
+
+
 class ClusterSettings(Frozen):
     """What an environment says of its cluster. Each field but `cluster` may be left out: then the environment gets what
     every cluster of its kind gets.
@@ -151,6 +172,8 @@ class ClusterSettings(Frozen):
     service_account: ServiceAccount | None = None
     dns: Dns = Field(default_factory=Dns)
     secret_store: SecretStore | None = None
+    prometheus: Prometheus = Field(default_factory=Prometheus)
+    opencost: OpenCost = Field(default_factory=OpenCost)
 
     @model_validator(mode="after")
     def _suits_its_cluster(self) -> ClusterSettings:

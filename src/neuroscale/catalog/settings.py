@@ -9,7 +9,13 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from neuroscale.catalog import Catalog
-from neuroscale.catalog.cluster_settings import CLUSTER_KINDS, ClusterKind, ClusterSettings, Host, Signer
+from neuroscale.catalog.cluster_settings import (
+    CLUSTER_KINDS,
+    ClusterKind,
+    ClusterSettings,
+    Host,
+    Signer,
+)
 from neuroscale.catalog.entries import LabelValue
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.frozen import Frozen, Label, Positive, Source
@@ -87,19 +93,6 @@ class ModelStore(Frozen):
         return self.store_kind or ways.get(scheme, "disk")
 
 
-class Prometheus(Frozen):
-    """The cluster's Prometheus: the Service through which `neuroscale metrics` reaches it.
-
-    `operator`: the Prometheus Operator runs it, and it gets a PodMonitor and a PrometheusRule in `namespace`.
-    """
-
-    namespace: Label = "monitoring"
-    # The Operator creates a Service of this name, whatever its Prometheus is called.
-    service: Label = "prometheus-operated"
-    port: Annotated[int, Field(ge=1, le=65535)] = 9090
-    operator: bool = True
-
-
 class Certainty(Frozen):
     """Makes plans prefer a surer choice to one that is tight, of low confidence, or never measured, as long as it costs
     less than `price_factor` times as much."""
@@ -116,14 +109,6 @@ class Rollouts(Frozen):
 
     standard: RolloutKind = "replace"
     high: RolloutKind = "surge"
-
-
-class OpenCost(Frozen):
-    """The cluster's OpenCost: the Service through which `neuroscale showback` reaches it."""
-
-    namespace: Label = "opencost"
-    service: Label = "opencost"
-    port: Annotated[int, Field(ge=1, le=65535)] = 9003
 
 
 NODE_WAIT_MINUTES = 15
@@ -154,8 +139,6 @@ class Environment(ClusterSettings):
     token_secret: TokenSecret
     ingress_namespaces: Annotated[tuple[Label, ...], Field(min_length=1)]
     monitoring_namespaces: tuple[Label, ...]
-    prometheus: Prometheus = Field(default_factory=Prometheus)
-    opencost: OpenCost = Field(default_factory=OpenCost)
     default_availability: Literal["standard", "high"]
     rollout: Rollouts = Field(default_factory=Rollouts)
     max_replicas: Annotated[int, Field(ge=1, le=1000)]

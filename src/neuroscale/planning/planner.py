@@ -160,17 +160,19 @@ def settings_key(environment: str) -> str:
     return f"settings/{environment}"
 
 
-_IN_PLANS = ("workload_identity", "service_account", "dns")
+_SILENT = ClusterSettings()
+_NOT_PLANNED = {"cluster", "domain", "certificate", "charts", "service_account", "secret_store"}
 
 
 def _settings_digest(environment: Environment) -> str:
     """The digest of an environment's settings, whatever the order of its accelerators.
 
-    What it says of its cluster counts as far as it is in a plan, and is set.
+    What it says of its cluster counts as far as a plan holds it, and only if it is set.
     """
-    planned_with = environment.model_dump(mode="json", exclude={*ClusterSettings.model_fields})
-    set_here = environment.model_dump(mode="json", include={*_IN_PLANS}, exclude_defaults=True)
-    planned_with |= {name: value for name, value in set_here.items() if name in _IN_PLANS}
+    unset = {name for name in ("workload_identity", "dns") if getattr(environment, name) == getattr(_SILENT, name)}
+    planned_with = environment.model_dump(mode="json", exclude=_NOT_PLANNED | unset)
+    if environment.service_account is not None:
+        planned_with["service_account"] = environment.service_account.name
     return sha256_of({**planned_with, "accelerators": sorted(environment.accelerators)})
 
 
