@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from bootstrap.packing import main
+from neuroscale.tools.packing import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

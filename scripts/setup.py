@@ -15,7 +15,7 @@ if sys.version_info < (3, 11):
 # The package's own modules that need only the standard library.
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "src"))
 
-from bootstrap.main import main
+from neuroscale.tools.main import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -19,7 +19,7 @@ from neuroscale.cluster.endpoint.chat import Options, complete
 from neuroscale.cluster.endpoint.connection import Endpoint, client
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.waiting import attempts
-from neuroscale.local.model_server import ModelServer
+from neuroscale.tools.model_server import ModelServer
 
 MODEL = "tiny-llama"
 PROMPT_TOKENS = 1900

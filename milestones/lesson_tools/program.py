@@ -8,6 +8,7 @@ REFUTED when one is false, and with 3 when a tool is missing.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -28,8 +29,15 @@ from neuroscale.core.waiting import attempts
 from neuroscale.kube.apply import await_served
 from neuroscale.kube.client import Cluster
 from neuroscale.kube.ephemeral import EphemeralServer
-from neuroscale.milestones.lessons import FALSE, HOLDS, REFUTED, STATE_VARIABLE
-from neuroscale.repo.layout import LOCAL_STATE
+from neuroscale.milestones.lessons import (
+    EXAMPLE_VARIABLE,
+    FALSE,
+    HOLDS,
+    REFUTED,
+    REPOSITORY_VARIABLE,
+    STATE_VARIABLE,
+)
+from neuroscale.repo.layout import LOCAL_STATE, SETTINGS
 
 _EXAMPLE = "templates/examples/gemma-4-26b-a4b-qat.yaml"
 _COPIED = ("platform", "policies", "templates")
@@ -56,14 +64,34 @@ class Done:
 
 
 class Program:
-    """The scratch folder of a program, and the claims that it made so far."""
+    """The scratch folder of a program, and the claims that it made so far.
+
+    `own_repository`: the platform repository that the lessons are run for.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.repository = delivered.FOLDER
+        self.own_repository = Path(os.environ.get(REPOSITORY_VARIABLE) or delivered.FOLDER)
         self.kubeconfig: Path | None = None
         self.false_claims = 0
         self.claims = 0
+
+    @functools.cached_property
+    def repository(self) -> Path:
+        """The example organisation's repository, which commands read: it has the names that lessons use, and the
+        policies, template and facts of the catalog of the repository that the lessons are run for."""
+        if made := os.environ.get(EXAMPLE_VARIABLE):
+            return Path(made)
+        # Only here: it takes a second.
+        from neuroscale.rendering.example_files import example_folder
+
+        example_folder(self.folder / ".example", self.own_repository)
+        return self.folder / ".example"
+
+    @property
+    def platform_repository(self) -> Path:
+        """The repository whose files the clusters get: the example's where the lessons run outside every repository."""
+        return self.own_repository if (self.own_repository / SETTINGS).is_file() else self.repository
 
     def say(self, text: str) -> None:
         """Print a sentence of the program's own."""
@@ -111,15 +139,18 @@ class Program:
             self.kubeconfig = server.kubeconfig
             yield cluster
 
-    def platform(self) -> None:
+    def platform(self) -> tuple[str, str]:
         """Use the cluster of the local platform that the runner names, or of the one that runs for this repository.
 
-        Raises UntrustedError if none runs.
+        Returns the name and the namespace of a service that is deployed there. Raises UntrustedError if no platform
+        runs, and if the repository has no service for it.
         """
         # Only here: most programs need none of it, and it takes a second.
-        from neuroscale.milestones.lesson_platform import running_cluster
+        from neuroscale.milestones.lesson_platform import local_service, running_cluster
 
-        self.kubeconfig = running_cluster(Path(os.environ.get(STATE_VARIABLE) or self.repository / LOCAL_STATE))
+        own = self.own_repository
+        self.kubeconfig = running_cluster(Path(os.environ.get(STATE_VARIABLE) or own / LOCAL_STATE), own)
+        return local_service(own)
 
     def live(self, kind: str, name: str, namespace: str) -> dict[str, Any]:
         """An object of the cluster, read without printing the command. Raises UntrustedError if it cannot be read."""
@@ -151,7 +182,7 @@ class Program:
         return self.command("kubectl", [str(binary), *arguments], arguments, self._environment)
 
     def neuroscale(self, *arguments: str, only: Sequence[str] = (), repository: Path | None = None) -> Done:
-        """Run a command of this project in this repository, or in a copy of it.
+        """Run a command of this project in the example's repository, or in a copy of it.
 
         `only`: print only lines that contain one of these texts; Done.output has all lines.
         """
@@ -260,15 +291,15 @@ class Program:
             text = cut(text)
         if only:
             text = "".join(f"{line}\n" for line in text.splitlines() if any(part in line for part in only))
-        line = shlex.join(arguments).replace(f"{self.folder}/", "").replace(f"{self.repository}/", "")
+        line = shlex.join(arguments).replace(f"{self.repository}/", "").replace(f"{self.folder}/", "")
         self._print("\n".join([f"$ {shown} {line}".rstrip(), text.strip("\n")]))
         self._print(f"exit status {done.returncode}")
         return Done(done.returncode, done.stdout)
 
     def _print(self, text: str) -> None:
         """Print text without the names of this machine's folders and ports."""
-        for place, name in ((self.folder, ""), (self.repository, "")):
-            text = text.replace(f"{place}/", name).replace(str(place), name or ".")
+        for place in (self.repository, self.folder, delivered.FOLDER):
+            text = text.replace(f"{place}/", "").replace(str(place), ".")
         text = _PORT.sub("127.0.0.1:PORT", text)
         print("\n".join(line.rstrip() for line in text.splitlines() if line.strip()), flush=True)
 

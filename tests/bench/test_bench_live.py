@@ -17,9 +17,9 @@ from bench_lab import recorded
 from command_line import Said, commands
 from lesson_tools.model_server import tiny_server
 from lesson_tools.program import Program
-from neuroscale.bench.environment import GuidellmEnvironment
 from neuroscale.catalog.measurements import MeasuredLoad
-from neuroscale.local.model_server import ModelServer
+from neuroscale.tools.guidellm_environment import GuidellmEnvironment
+from neuroscale.tools.model_server import ModelServer
 from waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.live]

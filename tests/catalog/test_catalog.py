@@ -12,8 +12,8 @@ from neuroscale.catalog.settings import check_settings, load_settings
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.vllm.known_arguments import load
+from roots import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 L4 = "platform/catalog/accelerators/nvidia-l4.yaml"
 QAT = "platform/catalog/models/gemma-4-26B-A4B-it-qat-w4a16-ct.yaml"
 PRICES = "platform/catalog/prices/google-cloud.yaml"

@@ -19,7 +19,7 @@ from platform_repository import CATALOG, ROOT, SETTINGS
 
 
 def with_settings(changes: dict[str, dict[str, Any]], top: str = "models.example.com") -> Settings:
-    """This repository's settings with fields of environments replaced; dev names a domain only if a change does."""
+    """The example's settings with fields of environments replaced; dev names a domain only if a change does."""
     value = SETTINGS.model_dump(mode="json", exclude_unset=True)
     value["domain"] = top
     del value["environments"]["dev"]["domain"]

@@ -14,7 +14,8 @@ from neuroscale.core.units import GIB
 from neuroscale.core.yaml_io import dump, read_mapping
 from neuroscale.gate.value_differences import compared, entries_of
 from neuroscale.repo.snapshot import MemorySnapshot
-from platform_repository import CATALOG, ROOT
+from platform_repository import CATALOG
+from roots import ROOT
 
 MODELS = "platform/catalog/models"
 LLAMA_70B = f"{MODELS}/Llama-3.3-70B-Instruct.yaml"

@@ -21,7 +21,8 @@ from neuroscale.rendering.service_folder import render
 from neuroscale.rendering.upgrade import upgrade
 from neuroscale.repo.snapshot import FolderSnapshot
 from plan_factory import make_request
-from platform_repository import CATALOG, ROOT, SETTINGS
+from platform_repository import CATALOG, SETTINGS
+from roots import ROOT
 
 PATH = "platform/catalog/models/Qwen3-8B.yaml"
 VALUES = dict(read_mapping((ROOT / PATH).read_text(), PATH).value)

@@ -14,10 +14,9 @@ from checkpoints import LLAMA, llama_tensors, safetensors, write_checkpoint
 from hub_server import COMMIT, NAME, Hub, hub_environment, serving
 from neuroscale.core.validation import suggest
 from neuroscale.models.config import read_config
+from roots import ROOT
 
 pytestmark = pytest.mark.slow  # it starts a program for each case
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def model(

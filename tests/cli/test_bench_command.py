@@ -16,8 +16,8 @@ from command_line import Said, commands
 from neuroscale.actions.bench_subject import BenchOptions, service_place
 from neuroscale.actions.chosen_cluster import Service, Where
 from neuroscale.actions.open_repository import open_repository
-from neuroscale.core.delivered import FOLDER as REPOSITORY
 from neuroscale.planning.fit_question import Question
+from roots import ROOT
 
 KEY = "key-of-the-test-0123456789"
 
@@ -191,7 +191,7 @@ def test_a_key_is_not_sent_over_an_unencrypted_address(
 
 def test_a_service_is_measured_by_its_plan_its_form_and_its_price(tmp_path: Path) -> None:
     """The service of this repository; the way to its pod is that of `query`, and tested there."""
-    opened = open_repository(REPOSITORY)
+    opened = open_repository(ROOT)
     asked = BenchOptions("tiny-moe", "", "", Where(), Question(), "owner/model", "chat", None)
     with model_endpoint() as (_, endpoint):
         endpoint = dataclasses.replace(endpoint, model="tiny-llama")

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from neuroscale.actions.chosen_cluster import Service
 from neuroscale.actions.open_repository import open_repository
 from neuroscale.bench.result import short_text
 from neuroscale.cluster.endpoint.errors import EndpointError
-from neuroscale.core.delivered import FOLDER as REPOSITORY
 from repositories import Repository
+from roots import ROOT
 
 
 def _service(environment: str, name: str) -> dict[str, bytes | str | None]:
@@ -42,11 +43,11 @@ def test_a_service_is_new_where_the_newest_merge_added_its_plan(tmp_path: Path) 
 @pytest.fixture
 def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
     """Runs it for the service of this repository, as if the newest merge had added it."""
-    opened = open_repository(REPOSITORY)
+    opened = open_repository(ROOT)
     short = opened.settings.environments["local"].model_copy(update={"bench_after_merge": "short"})
     environments = {**opened.settings.environments, "local": short}
     settings = opened.settings.model_copy(update={"environments": environments})
-    changed = type(opened)(opened.catalog, settings, opened.template, opened.root)
+    changed = replace(opened, settings=settings)
     monkeypatch.setattr("neuroscale.actions.open_repository.open_repository", lambda _: changed)
     monkeypatch.setattr("neuroscale.actions.bench_run.added_services", lambda *_: ["tiny-moe"])
     return commands(capsys, monkeypatch, "bench-merged", "--environment", "local", "--output", tmp_path)
@@ -93,7 +94,7 @@ def test_a_service_that_cannot_be_measured_leaves_the_reason_and_no_figure(
 def test_it_measures_nothing_unless_the_settings_ask_for_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = commands(capsys, monkeypatch, "bench-merged", "--output", tmp_path, "--repository", REPOSITORY)
+    command = commands(capsys, monkeypatch, "bench-merged", "--output", tmp_path, "--repository", ROOT)
     said = command("--environment", "local")
     assert (said.status, said.out) == (0, "local: bench_after_merge is off\n")
     assert list(tmp_path.iterdir()) == []

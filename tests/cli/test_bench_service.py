@@ -14,7 +14,7 @@ from bench_lab import FakeClient, model_endpoint
 from cluster_lab import install_kinds
 from command_line import Said, commands
 from endpoint_lab import Pods, pods, running_kwok
-from neuroscale.core.delivered import FOLDER as REPOSITORY
+from roots import ROOT
 
 pytestmark = [pytest.mark.tools, pytest.mark.slow]
 
@@ -53,7 +53,7 @@ def test_a_service_of_a_cluster_is_measured_through_its_pod(
 ) -> None:
     client = FakeClient()
     monkeypatch.setattr("neuroscale.actions.bench_run.Guidellm", lambda: client)
-    where = ("--kubeconfig", lab.server.kubeconfig, "--context", lab.server.context, "--repository", REPOSITORY)
+    where = ("--kubeconfig", lab.server.kubeconfig, "--context", lab.server.context, "--repository", ROOT)
     said = neuroscale("bench", "tiny-moe", *where, "--output", tmp_path, "--tokenizer", "owner/model")
     assert said.status == 0, said.err
     assert client.ran == ["u1-p1024-a256", "u4-p1024-a256"]

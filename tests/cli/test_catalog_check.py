@@ -20,8 +20,8 @@ from neuroscale.catalog.staleness import OLDEST_PRICE_DAYS, staleness
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.models.hub import HubOutOfReachError
 from neuroscale.repo.snapshot import FolderSnapshot
+from roots import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 TODAY = date(2026, 11, 1)
 DIGEST = "sha256:" + "a" * 64
 

@@ -21,10 +21,10 @@ from neuroscale.core.yaml_io import quoted
 from neuroscale.rendering.scaffolder.form import check_form
 from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.repo.snapshot import FolderSnapshot
+from roots import ROOT
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 ENTRY = "platform/catalog/models/Some-Model.yaml"
 FORM = "templates/llm-inference-service/template.yaml"
 HOSTILE = 'a: [b] # <c> "${{ parameters.x }}" \u2028 --- !!python/object'

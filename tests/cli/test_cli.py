@@ -31,10 +31,10 @@ from neuroscale.core.errors import InputError
 from neuroscale.rendering.scaffolder.form import FORM_FIELDS, REQUIRED_FIELDS
 from neuroscale.rendering.service_folder import RENDERED_FILES
 from plan_factory import ANSWERS
+from roots import ROOT
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 OVERRIDE = {"reason": "Tested.", "expires": "2099-12-31"}
 
 
@@ -533,7 +533,7 @@ def test_a_command_outside_a_repository_says_how_to_name_one(
 ) -> None:
     request = answers(platform)
     monkeypatch.chdir("/")
-    for command in (("plan", request), ("render", request), ("replan", "x"), ("new", "--answers", request), ("serve",)):
+    for command in (("render", request), ("replan", "x"), ("new", "--answers", request), ("serve",)):
         said = run(*command)
         assert said.status == 2
         assert "--repository" in said.err

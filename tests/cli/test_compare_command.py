@@ -11,7 +11,8 @@ import pytest
 from command_line import commands
 from measured_models import measured_load, measurement_file
 from neuroscale.core.yaml_io import dump
-from platform_repository import CATALOG, ROOT, copy_platform
+from platform_repository import CATALOG, copy_platform
+from roots import ROOT
 
 SMALL, LARGE = "Qwen/Qwen3-8B", "Qwen/Qwen3-32B"
 

@@ -9,8 +9,8 @@ import pytest
 
 from command_line import commands
 from printed_commands import commands_in, refusal
+from roots import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 TOO_LONG = (
     "(EngineCore_DP0 pid=1094) ValueError: To serve at least one request with the models's max seq len (131072), "
     "(4.54 GiB KV cache is needed, which is larger than the available KV cache memory (1.71 GiB). Based on the "

@@ -18,8 +18,8 @@ from neuroscale.repo.layout import PLAN_FILE, REQUEST_FILE, SERVICE_FILE
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import dump_request, load_request
 from request_site import Site, make_platform, opened_site
+from roots import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "templates/examples/gemma-4-31b-qat-on-one-l4.yaml"
 FOLDER = "manifests/dev/deep-analysis"
 LOG = """\

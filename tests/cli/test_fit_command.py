@@ -16,8 +16,7 @@ from neuroscale.catalog import Catalog
 from neuroscale.catalog.model_lookup import load_model
 from neuroscale.planning.fit import PINNED
 from neuroscale.planning.fit_question import Question, answer
-
-ROOT = Path(__file__).resolve().parents[2]
+from roots import ROOT
 
 
 @pytest.fixture

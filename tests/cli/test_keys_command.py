@@ -14,10 +14,10 @@ from live_lab import service_files
 from neuroscale.rendering.platform import tenancy
 from platform_repository import CATALOG
 from repositories import Repository
+from roots import ROOT
 
 pytestmark = pytest.mark.tools
 
-ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = "team-alpha"
 
 

@@ -15,7 +15,8 @@ from measured_models import measured_load
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.measurements import Measurement
 from neuroscale.repo.snapshot import FolderSnapshot
-from platform_repository import CATALOG, ROOT, copy_platform
+from platform_repository import CATALOG, copy_platform
+from roots import ROOT
 
 MODEL = "Qwen/Qwen3-8B"
 PATH = "platform/catalog/models/Qwen3-8B.yaml"

@@ -34,11 +34,10 @@ from neuroscale.repo.layout import ServicePath
 from plan_factory import make_plan
 from platform_repository import SETTINGS
 from prometheus_lab import NAMESPACE, Lab, Server, running_prometheus
+from roots import ROOT
 from waiting import wait_for
 
 pytestmark = pytest.mark.tools
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ import pytest
 
 from neuroscale.cli import app
 from oracle_configs import TINY
-
-ROOT = Path(__file__).resolve().parents[2]
+from roots import ROOT
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from command_line import Said, commands
 from neuroscale.catalog import load_catalog
 from neuroscale.repo.snapshot import FolderSnapshot
 from price_exports import aws, google, google_skus, sku
+from roots import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 LIST = "platform/catalog/prices/google-cloud-us-central1.yaml"
 Run = Callable[..., Said]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from printed_commands import commands_in, refusal, texts
+from roots import CHECKOUT, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-SOURCES = sorted((ROOT / "src/neuroscale").rglob("*.py"))
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+SOURCES = sorted((CHECKOUT / "src/neuroscale").rglob("*.py"))
+PAGES = [*sorted((CHECKOUT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 
 
 def test_the_scan_finds_commands_and_refuses_what_is_no_command() -> None:
@@ -25,7 +25,7 @@ def test_the_scan_finds_commands_and_refuses_what_is_no_command() -> None:
         assert refusal(bad), bad
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT / "src/neuroscale")))
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(CHECKOUT / "src/neuroscale")))
 def test_every_command_that_the_program_prints_is_taken_as_it_is_printed(path: Path) -> None:
     if "neuroscale " not in (text := path.read_text()) and ".own(" not in text:
         return

@@ -20,8 +20,8 @@ from opencost_answers import costs, envelope, key
 from opencost_server import opencost_server
 from plan_factory import make_plan, make_request
 from repositories import Repository
+from roots import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 WINDOW = "2026-11-01"  # 24 hours
 
 

@@ -30,10 +30,10 @@ from neuroscale.rendering.service_folder import RENDERED_FILES
 from plan_factory import ANSWERS
 from repositories import Repository
 from request_site import BRANCH, SERVICE, Site, hold_at, make_platform, opened_site
+from roots import CHECKOUT
 
 pytestmark = pytest.mark.tools
 
-ROOT = Path(__file__).resolve().parents[2]
 OVERRIDE = {"field": "max_num_seqs", "value": 5, "expires": str(date.today() + timedelta(days=300))}
 HOSTILE = "</details> @team #1 <!-- /neuroscale-request --> ${{ secrets.x }} $(id) [a](https://evil.example)"
 
@@ -179,7 +179,7 @@ def test_catalog_and_template_are_those_of_the_forge_and_not_of_an_old_clone(sit
 
 
 def test_a_clone_whose_own_program_is_another_than_that_of_main_is_told(site: Site) -> None:
-    shutil.copytree(ROOT / "src", site.clone.root / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(CHECKOUT / "src", site.clone.root / "src", ignore=shutil.ignore_patterns("__pycache__"))
     site.clone.commit({}, "Another program")
     site.environment = {"PYTHONPATH": str(site.clone.root / "src")}
     said = site.request(model="google/gemma-4-31B-it", environment="local")

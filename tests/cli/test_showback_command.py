@@ -21,9 +21,9 @@ from opencost_answers import SYSTEM, costs, envelope, key
 from opencost_server import opencost_server
 from plan_factory import make_plan, make_request
 from repositories import Repository
+from roots import CHECKOUT, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-DOCUMENT = ROOT / "docs/showback.md"
+DOCUMENT = CHECKOUT / "docs/showback.md"
 WINDOW = "2026-11-01"
 HOURLY = Decimal("3.67")
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from command_line import commands
+from roots import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 LOAD = ("--prompt-tokens", 1000, "--answer-tokens", 200)
 LLAMA = ("--model", "meta-llama/Llama-3.1-8B-Instruct")
 

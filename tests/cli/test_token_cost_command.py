@@ -15,9 +15,9 @@ from neuroscale.metering.services import ServiceFacts
 from neuroscale.metering.tokens import Counted
 from opencost_answers import costs, envelope, inference_answer, key, model
 from opencost_server import opencost_server
+from roots import ROOT
 
 MIXTURE = "google/gemma-4-26B-A4B-it"
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_service_has_a_price_and_one_that_nobody_looked_at_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,10 +24,10 @@ from neuroscale.request.service_request import dump_request
 from plan_factory import make_request
 from platform_repository import CATALOG, SETTINGS, TEMPLATE
 from repositories import Repository
+from roots import ROOT
 
 pytestmark = pytest.mark.tools
 
-ROOT = Path(__file__).resolve().parents[2]
 MODEL = "google/gemma-4-26B-A4B-it-qat-w4a16-ct"
 NAMES = ("one", "two", "three", "four")
 DEAR = "dear"

@@ -11,7 +11,7 @@ from neuroscale.cluster.admission_tripwires import denial, try_tripwires
 from neuroscale.kube.client import Cluster
 from neuroscale.policies.policy_set import load_policy_set
 from neuroscale.repo.snapshot import FolderSnapshot
-from policies_support import ROOT
+from roots import ROOT
 
 POLICIES = load_policy_set(FolderSnapshot(ROOT))
 KINDS = {"InferenceService": "inferenceservices"}

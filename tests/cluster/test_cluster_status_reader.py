@@ -507,7 +507,7 @@ def test_an_environment_that_no_application_set_deploys_to_the_cluster_is_named(
     snapshot = FolderSnapshot(here.root)
     files = argocd.render(load_settings(snapshot), load_catalog(snapshot), (), "prod")
     for one in argocd.environment_objects({"services.yaml": files["services.yaml"]}):
-        here.put(_adopted(one))  # as the local platform deploys an environment
+        here.put(_adopted(one, "local"))  # as the local platform deploys an environment
     assert environments_in(where, here.root, local=False) == frozenset({"prod"})
     said = status(here, f"dev/{SERVICE}")
     assert said.status == 1

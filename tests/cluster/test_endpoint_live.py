@@ -27,9 +27,9 @@ from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.cluster.endpoint.key_rotation import rotate
 from neuroscale.core.secret_text import SecretText
 from neuroscale.kube.client import Cluster, Identity
-from neuroscale.local.model_server import ModelServer
 from neuroscale.rendering.object_names import VARIABLE, secret_name
 from neuroscale.repo.layout import RENDERED_KINDS
+from neuroscale.tools.model_server import ModelServer
 from waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.platform, pytest.mark.live]

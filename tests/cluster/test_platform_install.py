@@ -17,7 +17,8 @@ from neuroscale.cli.app import app
 from neuroscale.core import schemas
 from neuroscale.core.errors import NeuroscaleError
 from neuroscale.kube.client import Cluster, Identity, Object, RefusedError
-from platform_repository import ROOT, copy_platform, edit
+from platform_repository import copy_platform, edit
+from roots import ROOT
 from waiting import wait_for
 
 pytestmark = pytest.mark.tools

@@ -20,7 +20,7 @@ from endpoint_lab import Pods, pods, running_kwok
 from neuroscale.cluster.endpoint.pod_loads import read_loads
 from neuroscale.explain.slow_service import Promise, Serving, judge_serving
 from neuroscale.kube.client import Cluster
-from neuroscale.local.model_server import ModelServer
+from neuroscale.tools.model_server import ModelServer
 from waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.live, pytest.mark.tools]

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from bootstrap.schema_build import read_definitions
 from neuroscale.core import schemas, tool_cache
 from neuroscale.core.schemas import SchemaSet
+from neuroscale.tools.schema_build import read_definitions
 
 pytestmark = pytest.mark.tools
 

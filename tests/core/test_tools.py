@@ -12,6 +12,7 @@ import pytest
 
 from neuroscale.core import delivered, schemas, tool_cache
 from neuroscale.core.errors import UntrustedError
+from neuroscale.tools.model_server import ModelServer
 
 REPOSITORY = delivered.FOLDER
 
@@ -38,7 +39,7 @@ def built(cache: Path) -> tool_cache.Tool:
 def repository(tmp_path: Path) -> Path:
     """A copy of everything that pins a version."""
     folder = tmp_path / "repository"
-    for place in ("platform/local/tools", "requirements", "scripts/bootstrap", "src/neuroscale/core"):
+    for place in ("platform/local/tools", "requirements"):
         shutil.copytree(REPOSITORY / place, folder / place)
     return folder
 
@@ -58,6 +59,18 @@ def test_the_path_in_the_cache_names_tool_and_version(cache: Path) -> None:
 def test_a_missing_tool_is_untrusted_and_names_the_command_that_builds_it() -> None:
     with pytest.raises(UntrustedError, match=r"kyverno v1\.\S+ is not built\. Run `make setup`\.$"):
         tool_cache.find("kyverno")
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(("name", "purpose"), [("kyverno", "gate"), ("kwok", "platform")])
+def test_a_wheel_names_its_own_command(
+    monkeypatch: pytest.MonkeyPatch, name: tool_cache.ToolName, purpose: str
+) -> None:
+    monkeypatch.setattr(delivered, "CHECKOUT", None)
+    with pytest.raises(UntrustedError, match=rf"is not built\. Run `neuroscale tools install --for {purpose}`\.$"):
+        tool_cache.find(name)
+    assert "neuroscale tools install --for platform" in str(ModelServer.find().problem())
+    assert delivered.install_command("bench", "python3 x") == "neuroscale tools install --for bench"
 
 
 def test_a_truncated_tool_is_refused(built: tool_cache.Tool) -> None:
@@ -145,9 +158,8 @@ def test_a_damaged_schema_index_is_untrusted(tmp_path: Path, index: str) -> None
         schemas.load(tmp_path)
 
 
-@pytest.mark.parametrize("module", ["neuroscale.core.tool_cache", "bootstrap.main"])
+@pytest.mark.parametrize("module", ["neuroscale.core.tool_cache", "neuroscale.tools.main"])
 def test_what_set_up_needs_runs_before_anything_is_installed(module: str) -> None:
-    paths = [str(REPOSITORY / "src"), str(REPOSITORY / "scripts")]
-    code = f"import sys; sys.path[:0] = {paths!r}; import {module}"
+    code = f"import sys; sys.path.insert(0, {str(REPOSITORY / 'src')!r}); import {module}"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

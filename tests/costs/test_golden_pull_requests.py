@@ -32,9 +32,10 @@ from neuroscale.planning.plan import Plan
 from neuroscale.rendering.service_folder import render
 from neuroscale.report.markdown import markdown
 from neuroscale.request.service_request import load_request
-from platform_repository import ROOT, SETTINGS, TEMPLATE
+from platform_repository import SETTINGS, TEMPLATE
 from report_examples import GEMMA_MOE
 from repositories import Repository
+from roots import ROOT
 
 PRICES = "platform/catalog/prices/google-cloud.yaml"
 SKELETON = "templates/llm-inference-service/skeleton/inferenceservice.yaml"

@@ -14,7 +14,8 @@ from neuroscale.costs.difference import platform_side
 from neuroscale.metering.allocation import LABELS
 from neuroscale.metering.window import read_window
 from neuroscale.rendering.platform.files import SOURCES
-from platform_repository import ROOT, SETTINGS, SNAPSHOT
+from platform_repository import SETTINGS, SNAPSHOT
+from roots import ROOT
 
 METERED = sorted({one.cluster for one in SETTINGS.environments.values()} - {"local"} | {"eks"})
 DOCUMENTS = ("README.md", "docs/showback.md", "docs/operations.md", ".github/workflows/reconcile.yaml")

@@ -19,7 +19,8 @@ from neuroscale.rendering.platform.chart_pods import WORKLOADS_FILE as FILE
 from neuroscale.rendering.platform.chart_pods import load_record
 from neuroscale.rendering.platform.charts import load_charts
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
-from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, copy_platform, edit
+from platform_repository import CATALOG, SETTINGS, SNAPSHOT, copy_platform, edit
+from roots import ROOT
 
 PLATFORM = ROOT / "platform"
 VCPU, GIB = Decimal("0.0864"), Decimal("0.009")  # google-cloud's, in US dollars an hour

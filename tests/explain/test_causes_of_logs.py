@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -13,9 +12,9 @@ from accuracy.causes import MOST_UNPLANNED, MOST_WRONG, LogCase, read_logs
 from neuroscale.catalog.loading import load_catalog
 from neuroscale.explain import Cause, diagnose, load_causes, read_lines
 from neuroscale.repo.snapshot import FolderSnapshot
+from roots import CHECKOUT, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-LOGS = ROOT / "tests" / "ground_truth" / "logs"
+LOGS = CHECKOUT / "tests" / "ground_truth" / "logs"
 
 
 @cache

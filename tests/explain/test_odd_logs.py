@@ -24,8 +24,8 @@ from neuroscale.policies.description import refused_arguments
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.report.cause_view import cause_lines, cause_mapping
 from policies_support import fixtures
+from roots import CHECKOUT, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 MODEL, CARD = "openai/gpt-oss-120b", "nvidia-h100-80gb"
 NOTHING = Question()
 ODD = [
@@ -51,7 +51,9 @@ COMMANDS = [
     "args: Namespace(model_tag='{model}', {name}={value})",
     "Initializing a V1 LLM engine (v0.11.0) with config: model='{model}', {name}={value}",
 ]
-CASES = [case for case in read_logs(ROOT / "tests" / "ground_truth" / "logs") if re.search(r"\d", "".join(case.lines))]
+CASES = [
+    case for case in read_logs(CHECKOUT / "tests" / "ground_truth" / "logs") if re.search(r"\d", "".join(case.lines))
+]
 
 
 @cache

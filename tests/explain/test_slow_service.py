@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 from neuroscale.explain.slow_service import Bound, Name, PodLoad, Promise, Serving, Try, judge_serving
+from roots import CHECKOUT
 
 BUSY = PodLoad(
     pod="chat-1",
@@ -172,5 +172,5 @@ def test_what_helps_begins_with_the_users_that_are_there() -> None:
 
 
 def test_the_documents_name_each_bound() -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs/operations.md").read_text(encoding="utf-8")
+    text = (CHECKOUT / "docs/operations.md").read_text(encoding="utf-8")
     assert [name for name in get_args(Name) if f"`{name}`" not in text] == []

@@ -23,8 +23,8 @@ from neuroscale.repo.layout import ServicePath
 from neuroscale.smoke.results import Result
 from printed_commands import commands_in, refusal
 from repositories import Repository
+from roots import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 COMMIT = "a" * 40
 
 

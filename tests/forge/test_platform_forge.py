@@ -11,15 +11,15 @@ import pytest
 
 from command_line import commands
 from github_server import running_github
-from neuroscale.core.delivered import FOLDER as REPOSITORY
 from neuroscale.repo.layout import SETTINGS
+from roots import ROOT
 
 
 def test_an_unprotected_branch_is_red_and_a_protected_one_green(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / SETTINGS).parent.mkdir()
-    shutil.copy(REPOSITORY / SETTINGS, tmp_path / SETTINGS)
+    shutil.copy(ROOT / SETTINGS, tmp_path / SETTINGS)
     token = tmp_path / "token"
     token.write_text(secrets.token_hex(20))
     token.chmod(0o600)

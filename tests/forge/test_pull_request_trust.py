@@ -19,11 +19,11 @@ from neuroscale.local.forge_accounts import GATE
 from neuroscale.local.forge_repository import REQUIRED_STATUS
 from neuroscale.local.forge_setup import OWNER
 from repositories import Repository
+from roots import ROOT
 from waiting import wait_for
 
 pytestmark = pytest.mark.tools
 
-ROOT = Path(__file__).resolve().parents[2]
 WITHIN = 90.0
 
 

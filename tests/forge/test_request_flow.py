@@ -25,9 +25,9 @@ from neuroscale.repo.snapshot import GitSnapshot
 from neuroscale.request.service_request import Request
 from plan_factory import ANSWERS, make_request, pull_request_for
 from repositories import Repository
+from roots import ROOT
 
 UNSERVABLE = {"longest_prompt_tokens": 1_000_000}
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class Main(Publisher):

@@ -30,8 +30,8 @@ from neuroscale.report import change_view
 from neuroscale.request.field_changes import FieldChanges, read_changes
 from plan_factory import ANSWERS, pull_request_for
 from repositories import Repository
+from roots import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = "manifests/dev/support-chat"
 PULL = PullRequest(7, "https://forge.example.com/pulls/7", "t", "", "open", "me", "me", "b", "0" * 40, "main")
 TODAY = datetime.now(UTC).date()

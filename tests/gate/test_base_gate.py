@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from neuroscale.gate.gate_code_of_base import read_verdict
+from neuroscale.gate.gate_code_of_base import JUDGE, judge_by_base, needs_judges, read_verdict
+from neuroscale.gate.merged_change import find_change
 from report_examples import refused
+from repositories import Repository
 
 
 def written() -> dict[str, Any]:
@@ -37,3 +40,26 @@ def test_what_this_gate_needs_must_be_there(field: str) -> None:
 def test_other_texts_are_no_verdict(text: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         read_verdict(text)
+
+
+def test_a_base_finds_its_set_up_code_where_it_had_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The base's gate names its schemas by that code, which lay in `scripts/bootstrap` up to version 0.2.0."""
+    monkeypatch.delenv(JUDGE, raising=False)
+    repository = Repository(tmp_path / "repository")
+    places = {"old": "scripts/bootstrap/kind_schema.py", "new": "src/neuroscale/tools/kind_schema.py"}
+    verdict = refused().model_dump_json()
+    for name, place in places.items():
+        program = (
+            "import pathlib, sys\n"
+            f"code = pathlib.Path(__file__).parents[2] / {place!r}\n"
+            f"text = {verdict!r}.replace({refused().headline!r}, code.read_text())\n"
+            "pathlib.Path(sys.argv[sys.argv.index('--json') + 1]).write_text(text)\n"
+            f"sys.exit({refused().exit_status})\n"
+        )
+        repository.commit({"src/neuroscale/__init__.py": "", "src/neuroscale/__main__.py": program, place: name})
+    repository.commit({"src/neuroscale/__init__.py": "# changed\n"})
+    for base, name in (("main~2", "old"), ("main~1", "new")):
+        change = find_change(repository.git, base, "main")
+        assert needs_judges(change)
+        assert judge_by_base(change).headline == name, (base, name)
+    repository.git.close()

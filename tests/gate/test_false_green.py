@@ -29,9 +29,9 @@ from neuroscale.kube.ephemeral import EphemeralServer
 from neuroscale.manifests.objects import read_manifests
 from neuroscale.policies.policy_set import TRIPWIRES, load_policy_set
 from neuroscale.repo.snapshot import MemorySnapshot
-from policies_support import ROOT
+from roots import CHECKOUT, ROOT
 
-PAGE = ROOT / "docs/false-green.md"
+PAGE = CHECKOUT / "docs/false-green.md"
 POLICY = "ownership-labels"
 FOLDER = f"policies/{POLICY}"
 CASES = f"{FOLDER}/.kyverno-test/kyverno-test.yaml"
@@ -94,7 +94,7 @@ def test_the_page_names_each_way_once_and_tests_that_there_are() -> None:
     assert len(rows) == len(WAYS) == len({way.name for way in WAYS}) > 40
     for way in WAYS:
         file, _, name = way.test.partition("::")
-        tree = ast.parse((ROOT / "tests" / file).read_text())
+        tree = ast.parse((CHECKOUT / "tests" / file).read_text())
         assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, way.test
 
 

@@ -24,7 +24,8 @@ from neuroscale.report import phrases
 from neuroscale.report.markdown import markdown
 from neuroscale.report.terminal import print_verdict
 from neuroscale.vllm.images import image_version, product_of
-from platform_repository import ROOT, SNAPSHOT
+from platform_repository import SNAPSHOT
+from roots import ROOT
 
 CASES = Path(__file__).parent / "cases" / "fit"
 TODAY = date(2026, 11, 20)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gate_lab import ISVC, ROOT, SERVICE, edit, gate, pristine, rules
+from gate_lab import ISVC, SERVICE, edit, gate, pristine, rules
 from gate_lab import repository as repository_with_a_service
 from neuroscale.cli.gate import run_gate
 from neuroscale.cli.options import Reports
@@ -34,6 +34,7 @@ from neuroscale.repo.git import Git
 from neuroscale.repo.layout import GATE_CODE
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from repositories import Repository
+from roots import ROOT
 
 pytestmark = pytest.mark.tools
 __all__ = ["pristine", "repository_with_a_service"]  # fixtures

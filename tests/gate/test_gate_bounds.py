@@ -20,10 +20,10 @@ import pytest
 
 from neuroscale.gate.judged_files import LARGEST_TEXT
 from neuroscale.repo.git import LARGEST_OBJECT
+from roots import CHECKOUT
 
 pytestmark = pytest.mark.tools
 
-ROOT = Path(__file__).resolve().parents[2]
 SECONDS, MIB = 20, 1024
 MEGABYTE = 2**20
 OBJECT = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: b}\ndata: "
@@ -133,7 +133,11 @@ def test_no_input_takes_long_or_much_memory(tmp_path: Path, name: str) -> None:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_bytes(content)
     done = subprocess.run(
-        [sys.executable, "-c", JUDGE, folder, scratch], cwd=ROOT / "src", capture_output=True, text=True, check=False
+        [sys.executable, "-c", JUDGE, folder, scratch],
+        cwd=CHECKOUT / "src",
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     seen: dict[str, Any] = json.loads(done.stdout)

@@ -37,8 +37,9 @@ from neuroscale.planning.planner import plan
 from neuroscale.repo.layout import PROTECTED, is_protected
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from plan_factory import make_request
-from platform_repository import CATALOG, PLATFORM, ROOT, copy_platform
+from platform_repository import CATALOG, PLATFORM, copy_platform
 from repositories import Repository
+from roots import ROOT
 
 __all__ = ["pristine", "repository_with_a_service"]  # fixtures
 SETTINGS = "platform/settings.yaml"
@@ -111,6 +112,11 @@ def told(path: str, edit: Edit) -> set[tuple[str, str, str, str]]:
                 "https://github.com/example/neuroscale",
                 "https://github.com/exarnple/neuroscale",
             ),
+        ),
+        (
+            SETTINGS,
+            swap('["@example/platform-owners"]', '["@example/platform-owners", "@example/anybody"]'),
+            ("wider-access", "owners.platform", "-", "@example/anybody"),
         ),
         (
             SETTINGS,
@@ -603,6 +609,7 @@ def test_every_file_of_this_repository_that_holds_values_can_be_compared() -> No
 def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
     """The platform's files, policies and smoke tests of this repository as one commit."""
     root = copy_platform(tmp_path_factory.mktemp("altered") / "repository")
+    (root / ".github/CODEOWNERS").unlink()  # a test adds one of its own
     for folder in ("policies", "smoke-tests"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__", ".*_cache"))
     made = Repository(root)

@@ -25,8 +25,8 @@ from neuroscale.gate.verdict import Outcome
 from neuroscale.policies.policy_set import PolicySet, load_policy_set
 from neuroscale.repo.layout import CATALOG, SETTINGS
 from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
-from platform_repository import ROOT
 from repositories import Repository
+from roots import ROOT
 
 TODAY = date(2026, 11, 21)
 GOOD = Evaluation((), 1, 1, "objects", 1, 1)

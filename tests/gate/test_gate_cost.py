@@ -20,8 +20,8 @@ from neuroscale.gate.checks.priced_change import cost_of_change
 from neuroscale.gate.merged_change import find_change
 from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.manifests.objects import read_manifests
-from platform_repository import ROOT
 from repositories import Repository
+from roots import ROOT
 
 pytestmark = pytest.mark.slow
 

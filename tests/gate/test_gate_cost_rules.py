@@ -26,8 +26,8 @@ from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.gate.verdict import Outcome, Severity
 from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, read_all
 from neuroscale.report.phrases import cost_notes
-from platform_repository import ROOT
 from repositories import Repository
+from roots import ROOT
 
 SETTINGS = "platform/settings.yaml"
 BUDGET = "platform/catalog/budgets/cc-ml-inference.yaml"

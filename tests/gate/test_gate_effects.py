@@ -28,8 +28,9 @@ from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.repo.layout import EXAMPLES, PROTECTED, SERVICE_SOURCES, TEMPLATE
 from neuroscale.report.phrases import effects_headline, effects_lead
 from neuroscale.request.service_request import load_request
-from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT
+from platform_repository import CATALOG, SETTINGS, SNAPSHOT
 from repositories import Repository
+from roots import ROOT
 
 pytestmark = pytest.mark.slow
 

@@ -31,8 +31,9 @@ from neuroscale.rendering.scaffolder.skeleton_values import parameters_label, ra
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.snapshot import MemorySnapshot
 from neuroscale.vllm.arguments import parse_arguments
-from platform_repository import CATALOG, ROOT, SNAPSHOT
+from platform_repository import CATALOG, SNAPSHOT
 from policies_support import NAMES, fixture_manifests
+from roots import CHECKOUT, ROOT
 
 Object = dict[str, Any]
 
@@ -457,7 +458,7 @@ def test_no_rule_goes_without_a_test() -> None:
     tests = (
         here.read_text()
         + here.with_name("fit_cases.yaml").read_text()
-        + (ROOT / "tests/vllm/test_vllm_checks.py").read_text()
+        + (CHECKOUT / "tests/vllm/test_vllm_checks.py").read_text()
     )
     assert {rule for rule in rules if not re.search(rf'(?:[!~?]|errors ){rule}(?![\w-])|"{rule}"', tests)} == set()
 

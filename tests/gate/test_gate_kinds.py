@@ -24,8 +24,8 @@ from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.policies.policy_set import load_policy_set
 from neuroscale.repo.layout import RENDERED_KINDS, ServicePath
 from neuroscale.repo.snapshot import FolderSnapshot
-from policies_support import ROOT
 from repositories import Repository
+from roots import ROOT
 
 pytestmark = pytest.mark.tools
 TODAY = date(2026, 11, 21)

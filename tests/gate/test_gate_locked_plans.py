@@ -26,8 +26,9 @@ from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import RUNTIMES
 from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, child_folders
 from neuroscale.request.service_request import load_request
-from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, TEMPLATE
+from platform_repository import CATALOG, SETTINGS, SNAPSHOT, TEMPLATE
 from repositories import Repository
+from roots import ROOT
 
 PLAN = (ROOT / "manifests/local/tiny-moe/plan.yaml").read_text()
 CENTER = next(line.split()[1] for line in PLAN.splitlines() if line.startswith("  cost_center:"))

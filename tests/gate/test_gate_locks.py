@@ -16,8 +16,8 @@ from neuroscale.gate.checks import locked_sources
 from neuroscale.gate.checks.locked_sources import evaluate_locks, faults_of, reader_of
 from neuroscale.gate.merged_change import find_change
 from repositories import Repository
+from roots import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 LOCK = "platform/portal/package-lock.json"
 SUM = "h1:" + "A" * 43 + "="
 OTHER_SUM = "h1:" + "B" * 43 + "="

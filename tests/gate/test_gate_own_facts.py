@@ -30,8 +30,9 @@ from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.report.summary import alerts_of
 from neuroscale.request.service_request import Request
 from plan_factory import make_request
-from platform_repository import CATALOG, ROOT
+from platform_repository import CATALOG
 from repositories import Repository
+from roots import ROOT
 
 MODEL = CATALOG.models["Qwen/Qwen3-8B"]
 FILE = "platform/catalog/models/Qwen3-8B.yaml"

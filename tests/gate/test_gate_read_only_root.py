@@ -30,7 +30,8 @@ from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.snapshot import MemorySnapshot, read_all
 from plan_factory import ANSWERS, make_request
-from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, TEMPLATE
+from platform_repository import CATALOG, SETTINGS, SNAPSHOT, TEMPLATE
+from roots import ROOT
 
 TODAY = date(2026, 11, 21)
 CPU, GPU, EXPERTS = "neuroscale-vllm-cpu", "neuroscale-vllm", "neuroscale-vllm-gemma4-moe"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gate_lab import ISVC, ROOT, SERVICE, check, edit, gate, pristine, repository, rules
+from gate_lab import ISVC, SERVICE, check, edit, gate, pristine, repository, rules
 from neuroscale.cli.gate import run_gate
 from neuroscale.cli.new import new_service
 from neuroscale.cli.options import Reports
@@ -27,6 +27,7 @@ from neuroscale.repo.snapshot import MemorySnapshot
 from plan_factory import ANSWERS
 from policies_support import fixtures
 from repositories import Repository
+from roots import ROOT
 
 __all__ = ["pristine", "repository"]
 

@@ -21,6 +21,7 @@ from neuroscale.core.errors import UntrustedError
 from neuroscale.gate.checks.secrets import evaluate_secrets
 from neuroscale.gate.evaluation import Evaluation
 from neuroscale.gate.judged_files import LARGEST_TEXT, Text
+from roots import ROOT
 
 pytestmark = pytest.mark.tools
 
@@ -68,7 +69,7 @@ def test_clean_texts_pass_and_the_tripwires_are_caught(tmp_path: Path) -> None:
 
 def test_the_digests_of_the_tools_are_no_secrets(tmp_path: Path) -> None:
     """Otherwise a change of a tool's version could never pass."""
-    path = Path(__file__).resolve().parents[2] / "platform/local/tools/digests.json"
+    path = ROOT / "platform/local/tools/digests.json"
     assert search(tmp_path, Text(path.name, path.read_bytes())).findings == ()
 
 

@@ -38,11 +38,11 @@ from neuroscale.kube.client import Cluster, KubernetesError, Object, RefusedErro
 from neuroscale.kube.control_plane import Ports
 from neuroscale.kube.ephemeral import EphemeralServer
 from neuroscale.manifests.objects import Manifest, read_manifests
-from repositories import Repository, copy_of_this_repository
+from repositories import Repository, copy_of_the_example_repository
+from roots import CHECKOUT, ROOT
 
 pytestmark = pytest.mark.tools
 
-ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "templates/examples/gemma-4-26b-a4b-qat.yaml"
 SERVICE = "manifests/dev/support-chat"
 
@@ -643,7 +643,7 @@ def test_settings_of_the_caller_do_not_reach_the_processes_which_listen_here_onl
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory, kyverno_once: None) -> Path:
     """This repository's files with a service, in no commit."""
-    root = copy_of_this_repository(tmp_path_factory.mktemp("platform") / "repository").root
+    root = copy_of_the_example_repository(tmp_path_factory.mktemp("platform") / "repository").root
     new_service(EXAMPLE, root, interactive=False)
     return root
 
@@ -749,7 +749,7 @@ def command(repository: Path) -> list[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
 def test_a_gate_that_is_broken_off_leaves_nothing(repository: Path, tmp_path: Path, number: signal.Signals) -> None:
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT / "src")}
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(CHECKOUT / "src")}
     with (tmp_path / "output").open("wb") as output:
         run = subprocess.Popen(
             command(repository), cwd=repository, env=environment, stdout=output, stderr=output, start_new_session=True

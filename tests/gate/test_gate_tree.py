@@ -20,8 +20,8 @@ from neuroscale.gate.verdict import Severity
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import MANIFESTS, PROTECTED, TAKES_PLACE_OF, WRITTEN, is_written
 from repositories import Repository
+from roots import CHECKOUT
 
-ROOT = Path(__file__).resolve().parents[2]
 NFC, NFD = "caf\u00e9.md", "cafe\u0301.md"
 FILES: dict[str, bytes | str | None] = {
     "README.md": "hi",
@@ -65,7 +65,7 @@ def blob(repository: Repository, path: str = "README.md") -> str:
 
 
 def test_this_repository_passes_as_it_is() -> None:
-    git = Git(ROOT)
+    git = Git(CHECKOUT)
     try:
         assert tree_findings(git.read_object, "", git.tree("HEAD", "")) == []
     finally:
@@ -146,9 +146,9 @@ def test_a_link_in_place_of_a_folder_that_a_workflow_writes_is_found(repository:
 
 
 def test_the_list_of_what_is_written_is_what_git_ignores_and_what_cleaning_removes() -> None:
-    ignored = (ROOT / ".gitignore").read_text().split()
+    ignored = (CHECKOUT / ".gitignore").read_text().split()
     assert sorted(ignored) == sorted(f"{name}/" for name in WRITTEN)
-    makefile = (ROOT / "Makefile").read_text()
+    makefile = (CHECKOUT / "Makefile").read_text()
     (cleaned,) = (line for line in makefile.splitlines() if line.startswith("\trm -rf "))
     assert all(is_written(path.rpartition("/")[2]) for path in cleaned.split()[2:])
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from neuroscale.catalog.cluster_settings import ClusterSettings, Dns
+from neuroscale.catalog.cluster_settings import Dns
 from neuroscale.core.errors import InputError
 from neuroscale.gate.check import Run
 from neuroscale.gate.checks.judged_kinds import _declared
@@ -17,10 +17,15 @@ from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.repo.layout import TEMPLATE, ServicePath
 from platform_repository import SETTINGS
 
-GKE = ClusterSettings(cluster="gke", workload_identity="gke").answering_addresses
-EKS = ClusterSettings(cluster="eks", workload_identity="eks").answering_addresses
-CACHE = ClusterSettings(cluster="gke", dns=Dns(addresses=("169.254.20.10",))).answering_addresses
-NONE = ClusterSettings(cluster="gke").answering_addresses
+
+def declared_by(**fields: Any) -> frozenset[tuple[str, str, int]]:
+    return SETTINGS.environments["prod"].model_copy(update=fields).answering_addresses
+
+
+GKE = declared_by(workload_identity="gke")
+EKS = declared_by(workload_identity="eks")
+CACHE = declared_by(dns=Dns(addresses=("169.254.20.10",)))
+NONE = declared_by()
 
 
 def rule(*cidrs: str, ports: Any = None, **more: Any) -> dict[str, Any]:

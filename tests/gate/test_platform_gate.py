@@ -17,8 +17,9 @@ from neuroscale.gate.merged_change import find_change, read_change
 from neuroscale.gate.verdict import Check, Outcome, Severity
 from neuroscale.rendering.platform.files import differences, is_rendered, render_repository, write
 from neuroscale.repo.snapshot import FolderSnapshot
-from platform_repository import ROOT, copy_platform, edit
+from platform_repository import copy_platform, edit
 from repositories import Repository
+from roots import CHECKOUT
 
 pytestmark = pytest.mark.slow
 
@@ -34,12 +35,6 @@ def rendered(root: Path) -> list[str]:
 @pytest.fixture
 def platform(tmp_path: Path) -> Path:
     return copy_platform(tmp_path / "platform")
-
-
-def test_the_files_of_this_repository_are_rendered() -> None:
-    """If this fails: neuroscale platform render."""
-    snapshot = FolderSnapshot(ROOT)
-    assert differences(snapshot, render_repository(snapshot)) == []
 
 
 def test_rendering_twice_changes_nothing_and_removes_what_is_not_wanted_any_more(platform: Path) -> None:
@@ -185,7 +180,7 @@ def test_who_renders_otherwise_than_the_change_does_not_judge_it(repository: Rep
     repository.commit({**older})
     (check,) = judged(repository)
     assert check.outcome is Outcome.NOT_RUN
-    here = ROOT / "src/neuroscale/rendering/platform"
+    here = CHECKOUT / "src/neuroscale/rendering/platform"
     same = {
         f"src/neuroscale/rendering/platform/{path.relative_to(here)}": path.read_bytes() for path in source_files(here)
     }
@@ -222,3 +217,17 @@ def test_the_command_writes_what_differs_and_its_check_only_says_so(platform: Pa
     assert "models.example.org" in (platform / "platform/clusters/eks/kserve.yaml").read_text()
     assert command("--check", *here)[0] == 0
     assert "0 of" in command(*here)[1]
+
+
+def test_who_approves_a_change_is_rendered_from_the_owners_and_an_edit_by_hand_is_found(platform: Path) -> None:
+    owners = platform / ".github/CODEOWNERS"
+    assert "* @example/service-owners\n" in owners.read_text()
+    owners.write_text(owners.read_text().replace("/policies/ @example/platform-owners", "/policies/ @example/anybody"))
+    (problem,) = differences(FolderSnapshot(platform), render_repository(FolderSnapshot(platform)))
+    assert (problem.where, problem.line) == (
+        ".github/CODEOWNERS",
+        owners.read_text()[: owners.read_text().index("@example/anybody")].count("\n") + 1,
+    )
+    edit(platform, "platform/settings.yaml", '["@example/service-owners"]', '["@acme/everybody", "chief@acme.example"]')
+    rendered(platform)
+    assert "* @acme/everybody chief@acme.example\n" in owners.read_text()

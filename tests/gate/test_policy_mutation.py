@@ -27,7 +27,7 @@ from neuroscale.policies.render import shared_blocks
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from neuroscale.vllm.known_arguments import versions
 from neuroscale.vllm.version_parser import Word, parser_of, spelled
-from policies_support import NAMES, ROOT, fixtures
+from policies_support import NAMES, fixtures
 from policy_mutation import command, judge_policies
 from policy_mutation.command_spellings import flag_spellings, script_spellings
 from policy_mutation.field_operators import field_changes, in_other_notations
@@ -39,6 +39,7 @@ from policy_mutation.policy_mutants import PolicyMutant, expression_changes, pol
 from policy_mutation.resource_mutants import resource_mutants
 from policy_mutation.statement import Equivalent, Statement, read_statement
 from policy_mutation.strength import SHARED_TEXT, _unused, measure, strength_table, total, with_table, written
+from roots import ROOT
 
 SMALL = "no-legacy-deployment-mode"
 NIGHT = bool(os.environ.get(ALL))

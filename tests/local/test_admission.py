@@ -40,12 +40,13 @@ from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.snapshot import FolderSnapshot
 from plan_factory import make_plan, make_request
-from policies_support import NAMES, ROOT, documents, fixture_manifests
+from policies_support import NAMES, documents, fixture_manifests
 from policy_mutation.judge_live import Live, judge_live, measure_live
 from policy_mutation.policy_mutants import policy_mutants
 from policy_mutation.resource_mutants import resource_mutants
 from policy_mutation.statement import read_statement
 from policy_mutation.strength import excuse, sampled
+from roots import CHECKOUT, ROOT
 
 pytestmark = [pytest.mark.tools, pytest.mark.platform, pytest.mark.slow]
 
@@ -528,7 +529,7 @@ def services(lab: AdmissionLab) -> list[Object]:
     request = make_request()
     text = render(request, make_plan(request), load_template(FolderSnapshot(ROOT)))["inferenceservice.yaml"]
     found = [read_documents(text, "inferenceservice.yaml")[0].value]
-    found += documents(ROOT / "tests" / "data" / "policies" / "services.yaml")
+    found += documents(CHECKOUT / "tests" / "data" / "policies" / "services.yaml")
     made = [value for value in found if value["kind"] == "InferenceService"]
     for value in made:
         lab.cluster.create(value)

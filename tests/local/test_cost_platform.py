@@ -19,7 +19,7 @@ from neuroscale.metering.allocation import hours_together
 from neuroscale.metering.opencost import of_local_platform
 from neuroscale.metering.window import Window
 from neuroscale.repo.layout import METER
-from policies_support import ROOT
+from roots import ROOT
 
 pytestmark = [pytest.mark.tools, pytest.mark.platform]
 

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from gitops_lab import APPLICATIONS, ARRIVES_WITHIN, ENVIRONMENT, NAMESPACE, ROOT, GitOps, objects_of, service_files
+from gitops_lab import APPLICATIONS, ARRIVES_WITHIN, ENVIRONMENT, NAMESPACE, GitOps, objects_of, service_files
 from neuroscale.kube.client import Identity, Object
 from neuroscale.local.argocd_applications import deploy
+from roots import ROOT
 
 pytestmark = [pytest.mark.tools, pytest.mark.platform, pytest.mark.slow]
 

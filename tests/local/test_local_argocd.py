@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from gitops_lab import NAMESPACE, GitOps
-from neuroscale.core.delivered import FOLDER as ROOT
 from neuroscale.core.tool_cache import find_tool
 from neuroscale.kube.control_plane import ADMINISTRATOR
 from neuroscale.local.argocd import (
@@ -33,6 +32,7 @@ from neuroscale.local.redis import NAME as REDIS
 from neuroscale.local.redis import Redis
 from neuroscale.local.webhook_relay import signature
 from neuroscale.rendering.platform.argocd import VALUES, config_maps
+from roots import ROOT
 
 PROCESSES = (REPO_SERVER, CONTROLLER, APPLICATION_SETS, SERVER, RELAY, REDIS)
 whole = [pytest.mark.tools, pytest.mark.platform, pytest.mark.slow]

@@ -24,7 +24,6 @@ from typing import Any
 import pytest
 
 from gitops_lab import APPLICATIONS, ENVIRONMENT, NAMESPACE, GitOps, Merge, objects_of, service_files
-from neuroscale.core.delivered import FOLDER as REPOSITORY
 from neuroscale.forge.http import AnswerError, Client, segments
 from neuroscale.kube.client import Identity, KubernetesError, Object, RefusedError
 from neuroscale.local import (
@@ -51,6 +50,7 @@ from neuroscale.rendering.platform.argocd import VALUES
 from platform_lab import Platform, running_platform
 from platform_repository import edit
 from repositories import Repository
+from roots import ROOT
 from waiting import wait_for
 
 pytestmark = [pytest.mark.tools, pytest.mark.platform, pytest.mark.slow]
@@ -348,7 +348,7 @@ def forbidden() -> Object:
 def faults(tmp_path: Path) -> Iterator[Faults]:
     """A platform of its own, of a copy of this repository without its services."""
     checkout = tmp_path / "checkout"
-    subprocess.run(["git", "clone", "--quiet", REPOSITORY, checkout], check=True)
+    subprocess.run(["git", "clone", "--quiet", ROOT, checkout], check=True)
     copy = Repository(checkout)
     copy.run("switch", "--quiet", "--force-create", MAIN)
     for folder in (checkout / "manifests").glob("*/*"):

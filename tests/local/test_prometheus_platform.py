@@ -13,7 +13,6 @@ import pytest
 
 from cluster_lab import run
 from command_line import Said
-from gitops_lab import ROOT
 from neuroscale.catalog.cluster_settings import Prometheus as Configured
 from neuroscale.kube.client import Cluster, Identity, KubernetesError, Object, RefusedError
 from neuroscale.local.control_plane import control_plane
@@ -23,6 +22,7 @@ from neuroscale.local.opencost import PORTS as METER
 from neuroscale.local.process import belonging
 from neuroscale.local.prometheus import NAME, Prometheus, address_in
 from platform_lab import Platform
+from roots import ROOT
 from waiting import wait_for
 
 pytestmark = [pytest.mark.tools, pytest.mark.platform, pytest.mark.slow]

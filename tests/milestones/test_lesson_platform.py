@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from command_line import Said, commands
-from lesson_folders import START, TRUE, write_lesson
+from lesson_folders import START, TRUE, write_lesson, write_repository
 from neuroscale.core.errors import UntrustedError
 from neuroscale.local.state import LocalError
 from neuroscale.milestones import lesson_platform
@@ -50,8 +50,7 @@ class Recorded:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A platform repository with a lesson that needs the platform, and another one behind it."""
-    (tmp_path / "platform").mkdir()
-    (tmp_path / "platform/settings.yaml").touch()
+    write_repository(tmp_path)
     write_lesson(tmp_path, "a-needs-it", before=NAMES_ITS_PLATFORM, needs="platform")
     write_lesson(tmp_path, "b-does-not", before=NAMES_ITS_PLATFORM)
     return tmp_path
@@ -96,7 +95,7 @@ def test_no_platform_starts_where_no_lesson_needs_one(
 def test_a_platform_that_runs_already_is_used_and_stays(
     root: Path, recorded: Recorded, command: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lesson_platform, "running_cluster", lambda folder: folder / "kubeconfig")
+    monkeypatch.setattr(lesson_platform, "running_cluster", lambda folder, root: folder / "kubeconfig")
     said = command("--renew", "--repository", root)
     assert said.status == 0
     assert recorded.done == []
@@ -120,9 +119,9 @@ def test_a_platform_that_does_not_start_leaves_its_lessons_not_run_with_the_log_
     assert "of an earlier run" in said.err
 
 
-def test_a_platform_is_not_called_running_where_none_runs(tmp_path: Path) -> None:
+def test_a_platform_is_not_called_running_where_none_runs(root: Path) -> None:
     with pytest.raises(UntrustedError, match="No local cluster runs"):
-        lesson_platform.running_cluster(tmp_path)
+        lesson_platform.running_cluster(root / "state", root)
 
 
 def test_a_lesson_says_that_no_platform_runs(root: Path, recorded: Recorded, command: Callable[..., Said]) -> None:

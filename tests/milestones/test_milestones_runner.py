@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from command_line import Said, commands
-from lesson_folders import PAGE, START, UNTRUE, write_lesson
+from lesson_folders import PAGE, START, UNTRUE, write_lesson, write_repository
 from neuroscale.core import schemas, tool_cache
 from neuroscale.core.errors import InputError, UntrustedError
+from neuroscale.milestones import lessons
 from neuroscale.milestones.lessons import choose, find_lessons, is_current, pasted, renew
 from neuroscale.milestones.run_table import rows
 from neuroscale.milestones.running import State, run_lesson
@@ -21,8 +23,7 @@ pytestmark = pytest.mark.slow  # it starts a program for each case
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """A platform repository with one lesson, both of whose claims are true."""
-    (tmp_path / "platform").mkdir()
-    (tmp_path / "platform/settings.yaml").touch()
+    write_repository(tmp_path)
     write_lesson(tmp_path, "lesson")
     return tmp_path
 
@@ -211,6 +212,26 @@ def test_the_output_of_a_program_that_does_not_hold_is_not_pasted(
     (lesson,) = find_lessons(repository)
     assert pasted(lesson, "before") == "✔ It is so.\n"
     assert pasted(lesson, "after") is None
+
+
+def test_outside_every_repository_the_delivered_lessons_run_but_for_the_platform_and_their_pages_stay(
+    repository: Path, tmp_path: Path, command: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_lesson(repository, "with-platform", needs="platform")
+    (repository / "platform/settings.yaml").unlink()
+    monkeypatch.setattr(lessons, "delivered", SimpleNamespace(FOLDER=repository))
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    said = command()
+    assert said.status == 3
+    assert "1 of 2 lessons held, 1 not run" in said.out
+    assert "with-platform, before: not run. The local platform needs a platform repository" in said.out
+    before = (repository / "milestones/lesson/BEFORE.md").read_text()
+    said = command("--renew", "lesson")
+    assert said.status == 2
+    assert "--renew: writes into pages" in said.err
+    assert (repository / "milestones/lesson/BEFORE.md").read_text() == before
+    assert command("--repository", tmp_path / "empty").status == 2, "a repository that a person names must be one"
 
 
 def test_an_output_that_would_end_its_block_is_not_pasted(repository: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from lesson_tools.program import Program
 from lesson_tools.recorded import recorded
+from neuroscale.core import delivered
 from neuroscale.core.errors import UntrustedError
 
 
@@ -22,10 +23,12 @@ def test_a_recorded_start_is_shown_with_its_source_arguments_and_figures(
     assert "It started: a KV cache of 48,161 tokens; 1.6 tokens a second." in told
 
 
-def test_a_start_that_nobody_recorded_leaves_the_lesson_not_run(tmp_path: Path) -> None:
+def test_a_start_that_nobody_recorded_leaves_the_lesson_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = Program(tmp_path)
     with pytest.raises(UntrustedError, match="does not hold the case seed-9"):
         recorded(program, "seed-9")
-    program.repository = tmp_path
+    monkeypatch.setattr(delivered, "FOLDER", tmp_path)
     with pytest.raises(UntrustedError, match="cannot be read"):
         recorded(program, "seed-9")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from neuroscale.milestones.lessons import FOLDER, STAGES
-from policies_support import ROOT
+from roots import ROOT
 
 STAGE_FOLDERS = sorted(path for path in (ROOT / FOLDER / STAGES).iterdir() if path.is_dir())
 ARGUMENTS = {3: ["answers.yaml"], 4: ["my-cluster", "dev"], 5: ["dev", "chat"], 6: ["dev", "chat"]}

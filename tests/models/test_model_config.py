@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from checkpoints import LLAMA
 from examples import examples
-from neuroscale.core.delivered import FOLDER as REPOSITORY
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.tool_cache import locked_version
 from neuroscale.models.config import read_config
@@ -21,6 +20,7 @@ from neuroscale.models.config_keys import transformers_version
 from neuroscale.models.facts import ModelFacts
 from neuroscale.models.quantization import Scheme
 from oracle_configs import FULL, TINY
+from roots import ROOT
 
 CONFIGS = {**{f"tiny {name}": config for name, config in TINY.items()}, **FULL}
 
@@ -43,7 +43,7 @@ def refused(config: Any, **changes: Any) -> Problem:
 
 
 def test_the_snapshot_of_defaults_is_of_the_transformers_that_the_pinned_vllm_runs() -> None:
-    lock = (REPOSITORY / "requirements/serve.txt").read_text()
+    lock = (ROOT / "requirements/serve.txt").read_text()
     assert transformers_version() == locked_version(lock, "transformers")
 
 

@@ -7,12 +7,12 @@ import json
 import pytest
 
 import model_reference
-from neuroscale.core.delivered import FOLDER as REPOSITORY
 from neuroscale.core.errors import InputError
 from neuroscale.models.config import read_config
 from neuroscale.models.registry import removed, supported, version
 from neuroscale.vllm.known_arguments import load
 from oracle_configs import FULL, TINY
+from roots import CHECKOUT
 
 
 def test_the_table_names_exactly_the_architectures_of_the_pinned_vllm() -> None:
@@ -50,7 +50,7 @@ def test_every_refusal_and_every_estimate_gives_its_reason() -> None:
 )
 def test_a_type_whose_states_are_not_planned_is_refused_by_the_reader_too(architecture: str) -> None:
     assert supported()[architecture].status == "refused"
-    known = json.loads((REPOSITORY / "src/neuroscale/models/architectures.json").read_text(encoding="utf-8"))
+    known = json.loads((CHECKOUT / "src/neuroscale/models/architectures.json").read_text(encoding="utf-8"))
     (model_type,) = known["architectures"][architecture]["model_types"]
     config = {**TINY["llama"], "architectures": [architecture], "model_type": model_type}
     with pytest.raises(InputError, match=r"hybrid|state"):

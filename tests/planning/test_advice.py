@@ -17,8 +17,8 @@ from neuroscale.planning.planner import plan
 from neuroscale.planning.speed import Load, ReplicaSpeed, SpeedUnderLoad
 from neuroscale.request.service_request import Request
 from platform_repository import CATALOG, SETTINGS
+from roots import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 ANSWERS: dict[str, Any] = {
     "service": "support-chat",
     "model": "google/gemma-4-26B-A4B-it-qat-w4a16-ct",
@@ -86,6 +86,13 @@ def test_a_choice_of_unknown_speed_comes_after_those_that_are_known_to_keep_what
 def test_whether_a_laptop_would_do_follows_from_the_form() -> None:
     assert "that would not do here, since the form asks for 4 users at once." in advised().laptop
     assert "try it first" in advised(concurrent_users=1).laptop
+
+
+def test_what_production_is_follows_from_the_settings() -> None:
+    request = Request.model_validate(ANSWERS | {"concurrent_users": 1})
+    rules = SETTINGS.production.model_copy(update={"environments": ("dev",)})
+    strict = SETTINGS.model_copy(update={"production": rules})
+    assert "asks for production." in advise(request, CATALOG, strict).laptop
 
 
 def test_the_command_prints_a_table_and_json_and_draws_a_picture(tmp_path: Path) -> None:

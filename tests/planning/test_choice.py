@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import date
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +21,8 @@ from neuroscale.planning.speed import Estimate, Load, ReplicaSpeed, SpeedUnderLo
 from neuroscale.repo.snapshot import MemorySnapshot
 from neuroscale.request.service_request import Override, Request
 from platform_repository import CATALOG, SETTINGS
+from roots import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 
 

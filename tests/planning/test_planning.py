@@ -31,8 +31,7 @@ from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import Override, Request, dump_request, load_request
 from neuroscale.vllm.engine_arguments import EngineArguments
 from platform_repository import CATALOG, SETTINGS, SNAPSHOT
-
-ROOT = Path(__file__).resolve().parents[2]
+from roots import ROOT
 
 E2B = "google/gemma-4-E2B-it"
 MOE = "google/gemma-4-26B-A4B-it"

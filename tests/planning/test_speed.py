@@ -16,7 +16,8 @@ from neuroscale.planning.speed.coverage import Shared, is_apart, shared_by
 from neuroscale.planning.speed.kinds import accelerator_class
 from neuroscale.planning.speed.rates import fitted, fitted_values
 from neuroscale.vllm.engine_arguments import EngineArguments
-from platform_repository import CATALOG, ROOT
+from platform_repository import CATALOG
+from roots import CHECKOUT
 from speed_fit.results import text_of
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
@@ -256,7 +257,7 @@ def test_the_cache_holds_more_requests_while_their_answers_are_written() -> None
 
 
 def test_the_fitted_values_have_a_line_each() -> None:
-    text = (ROOT / "src/neuroscale/planning/speed/fitted.json").read_text()
+    text = (CHECKOUT / "src/neuroscale/planning/speed/fitted.json").read_text()
     assert text == text_of(fitted()), "Run scripts/fit-speed, which writes it."
     assert [line.partition('"value"')[0] for line in text.splitlines() if '"value"' in line] == [
         f'  "{name}": {{' for name in fitted_values()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,8 @@ import yaml
 
 from accuracy.cases import StartCase
 from accuracy.reading import read_cases
-from neuroscale.catalog.settings import Environment, ModelStore, load_settings
+from neuroscale.catalog.cluster_settings import ModelStore
+from neuroscale.catalog.settings import Environment, load_settings
 from neuroscale.core.errors import InputError
 from neuroscale.core.yaml_io import dump
 from neuroscale.planning.plan import Plan
@@ -29,10 +29,10 @@ from neuroscale.rendering.service_folder import render
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.request.service_request import Request, load_request
 from platform_repository import CATALOG, SETTINGS, TEMPLATE
+from roots import CHECKOUT, ROOT
 from status_objects import World, condition_of
 
-ROOT = Path(__file__).resolve().parents[2]
-CASES = read_cases(ROOT / "tests/ground_truth")
+CASES = read_cases(CHECKOUT / "tests/ground_truth")
 STARTS = [
     case
     for case in CASES.starts

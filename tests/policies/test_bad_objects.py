@@ -16,7 +16,8 @@ from neuroscale.manifests.objects import LARGEST_FILE, Manifest
 from neuroscale.policies.bad_objects import BAD, bad_files, bad_objects, path_of
 from neuroscale.policies.policy_set import EXPECTED_MESSAGE, TRIPWIRES, load_policy_set
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
-from policies_support import NAMES, ROOT, documents, fixture_manifests, fixtures
+from policies_support import NAMES, documents, fixture_manifests, fixtures
+from roots import ROOT
 
 SMALL = "no-legacy-deployment-mode"
 

@@ -31,9 +31,10 @@ from neuroscale.policies.policy_set import SHARED_TEXT, TRIPWIRES, load_policy_s
 from neuroscale.policies.render import rendered
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from platform_repository import CATALOG
-from policies_support import NAMES, POLICIES, ROOT, documents, fixtures, judge, judges, policy
+from policies_support import NAMES, POLICIES, documents, fixtures, judge, judges, policy
+from roots import CHECKOUT, ROOT
 
-SERVICES = ROOT / "tests" / "data" / "policies" / "services.yaml"
+SERVICES = CHECKOUT / "tests" / "data" / "policies" / "services.yaml"
 OF_SERVICES = [name for name in NAMES if judges(name, "inferenceservices")]
 EXPECTED = "neuroscale.dev/expect-message"
 PATH = r"(?:kind|metadata|spec)(?:\.[A-Za-z-]+(?:\[\d+\])?)*"

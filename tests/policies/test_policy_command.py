@@ -19,7 +19,8 @@ from neuroscale.gate.checks.policy import check_reach
 from neuroscale.policies.description import describe
 from neuroscale.policies.policy_set import load_policy_set
 from neuroscale.repo.snapshot import FolderSnapshot
-from policies_support import NAMES, ROOT, documents, fixtures, judge, judges
+from policies_support import NAMES, documents, fixtures, judge, judges
+from roots import ROOT
 
 
 @pytest.fixture

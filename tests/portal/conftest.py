@@ -15,8 +15,7 @@ from plan_factory import ANSWERS, make_request
 from platform_repository import CATALOG, SETTINGS, TEMPLATE
 from portal_lab import FakePendingChanges
 from repositories import Repository
-
-ROOT = Path(__file__).resolve().parents[2]
+from roots import ROOT
 
 
 @pytest.fixture(scope="session")

@@ -24,11 +24,11 @@ from plan_factory import pull_request_for
 from platform_repository import PLATFORM, TEMPLATE
 from portal_lab import beside, running_server
 from request_site import Site, make_platform, opened_site
+from roots import ROOT
 from waiting import wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.tools]
 
-ROOT = Path(__file__).resolve().parents[2]
 PORTAL = ROOT / "platform/portal"
 # A form has no overrides.
 EXAMPLES = [

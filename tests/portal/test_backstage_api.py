@@ -6,7 +6,6 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -34,8 +33,8 @@ from neuroscale.request.service_request import load_request
 from plan_factory import ANSWERS
 from platform_repository import CATALOG, SETTINGS, TEMPLATE
 from portal_lab import ADDRESS, EXPOSURE, NoCluster
+from roots import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 APP = create_app(PendingChanges(ROOT, "", PlanningInputs(CATALOG, SETTINGS, TEMPLATE)), NoCluster(), EXPOSURE)
 
 

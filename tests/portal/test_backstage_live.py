@@ -25,7 +25,7 @@ from neuroscale.local.forge_repository import REQUIRED_STATUS
 from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.state import State
 from portal_lab import beside
-from repositories import copy_of_this_repository
+from repositories import copy_of_the_example_repository
 from waiting import wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.tools, pytest.mark.platform, pytest.mark.live, pytest.mark.slow]
@@ -90,7 +90,7 @@ class Platform:
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     with tempfile.TemporaryDirectory(prefix="neuroscale-live-") as scratch:
         Path(scratch).chmod(0o755)  # the forge's user enters it
-        made = copy_of_this_repository(Path(scratch) / "clone")
+        made = copy_of_the_example_repository(Path(scratch) / "clone")
         made.commit({})
         made.git.close()
         state = Path(scratch) / "state"

@@ -19,11 +19,11 @@ from neuroscale.rendering.planning_inputs import PlanningInputs
 from platform_repository import CATALOG, SETTINGS, TEMPLATE
 from portal_lab import DEVELOPER, FakePendingChanges, NoCluster, Server, beside, listening, running_server
 from request_site import Site, make_platform, opened_site
+from roots import CHECKOUT
 
 pytestmark = [pytest.mark.browser, pytest.mark.tools]
 
-ROOT = Path(__file__).resolve().parents[2]
-AXE = ROOT / "tests/node/node_modules/axe-core/axe.min.js"
+AXE = CHECKOUT / "tests/node/node_modules/axe-core/axe.min.js"
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 PICTURES = os.environ.get("NEUROSCALE_PORTAL_PICTURES", "")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from neuroscale.core.delivered import FOLDER as REPOSITORY
+from roots import CHECKOUT
 
 _WITH_THE_PLATFORM = (pytest.mark.tools, pytest.mark.platform, pytest.mark.slow)
 
@@ -24,7 +24,7 @@ _WITH_THE_PLATFORM = (pytest.mark.tools, pytest.mark.platform, pytest.mark.slow)
 )
 def test_a_benchmark_runs_at_its_smallest_size(name: str, shown: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, REPOSITORY / "scripts" / f"bench-{name}", "--smallest"],
+        [sys.executable, CHECKOUT / "scripts" / f"bench-{name}", "--smallest"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -35,7 +35,7 @@ def test_a_benchmark_runs_at_its_smallest_size(name: str, shown: str, tmp_path: 
 
 
 def test_the_nightly_workflow_runs_each_benchmark_that_has_a_smallest_size() -> None:
-    workflow = (REPOSITORY / ".github/workflows/nightly.yaml").read_text()
+    workflow = (CHECKOUT / ".github/workflows/nightly.yaml").read_text()
     (listed,) = re.findall(r"for bench in ([a-z ]+); do", workflow)
-    files = (REPOSITORY / "scripts").glob("bench-*")
+    files = (CHECKOUT / "scripts").glob("bench-*")
     assert listed.split() == sorted(file.name[6:] for file in files if "--smallest" in file.read_text())

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from repositories import Repository, copy_of_this_repository
+from repositories import Repository, copy_of_the_example_repository
+from roots import CHECKOUT
 
 pytestmark = pytest.mark.tools
 
-ROOT = Path(__file__).resolve().parents[2]
 _FILE = re.compile(r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _BEHIND = re.compile(r"<!-- behind: (\S+): \"(.*?)\" -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -35,7 +35,7 @@ class Example:
 
 
 def example(title: str) -> Example:
-    page = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
+    page = (CHECKOUT / "docs/extending.md").read_text(encoding="utf-8")
     (section,) = [part for part in page.split("\n## ") if part.startswith(f"{title}\n")]
     lines = "".join(_CONSOLE.findall(section)).splitlines()
     commands = tuple(line.removeprefix("$ ") for line in lines)
@@ -44,7 +44,7 @@ def example(title: str) -> Example:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Repository:
-    made = copy_of_this_repository(tmp_path / "repository")
+    made = copy_of_the_example_repository(tmp_path / "repository")
     made.commit({}, "platform")
     return made
 
@@ -108,6 +108,6 @@ def test_a_command(repository: Repository) -> None:
 
 def test_a_policy(repository: Repository) -> None:
     _, _, verdict = follow(repository, "A policy")
-    count = 1 + len(list((ROOT / "policies").glob("*/policy.yaml")))
+    count = 1 + len(list((CHECKOUT / "policies").glob("*/policy.yaml")))
     assert re.search(rf"Policies of the change +passed .* {count} of {count} tripwires caught", verdict)
     assert re.search(r"Tests of the changed policies +passed .* 2 of 2 test resources", verdict)

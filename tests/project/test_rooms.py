@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from roots import CHECKOUT
+
 PROGRAM = Path(sys.executable).with_name("lint-imports")
-SOURCE = ROOT / "src" / "neuroscale"
+SOURCE = CHECKOUT / "src" / "neuroscale"
 
 
 def lint(folder: Path) -> subprocess.CompletedProcess[str]:
@@ -28,8 +29,8 @@ def lint(folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copyfile(ROOT / "pyproject.toml", tmp_path / "pyproject.toml")
+    shutil.copytree(CHECKOUT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copyfile(CHECKOUT / "pyproject.toml", tmp_path / "pyproject.toml")
     return tmp_path
 
 
@@ -78,7 +79,7 @@ def test_every_room_says_what_it_is_for_and_nothing_lies_loose() -> None:
 
 def test_every_room_has_tests_of_its_own() -> None:
     rooms = [path.name for path in SOURCE.iterdir() if (path / "__init__.py").is_file()]
-    assert [name for name in rooms if not list((ROOT / "tests" / name).glob("test_*.py"))] == []
+    assert [name for name in rooms if not list((CHECKOUT / "tests" / name).glob("test_*.py"))] == []
 
 
 def test_no_module_is_too_long_to_read_at_once() -> None:

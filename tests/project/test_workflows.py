@@ -15,12 +15,12 @@ import pytest
 import yaml
 
 from neuroscale.repo.layout import GATE_CODE, OWNED_FACTS, PROTECTED, WRITTEN, is_written
+from roots import CHECKOUT, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yaml"))
-ACTIONS = sorted((ROOT / ".github/actions").glob("*/action.yaml"))
-GATE = ROOT / ".github/workflows/gate.yaml"
-MAY_WRITE = {"locks": {"issues"}, "reconcile": {"issues"}, "release": {"contents"}}
+WORKFLOWS = sorted((CHECKOUT / ".github/workflows").glob("*.yaml"))
+ACTIONS = sorted((CHECKOUT / ".github/actions").glob("*/action.yaml"))
+GATE = CHECKOUT / ".github/workflows/gate.yaml"
+MAY_WRITE = {"locks": {"issues"}, "reconcile": {"issues"}, "release": {"contents", "attestations", "id-token"}}
 
 
 def read(path: Path) -> dict[Any, Any]:
@@ -39,10 +39,10 @@ def steps(path: Path) -> list[dict[str, Any]]:
 @pytest.mark.tools
 def test_the_linters_of_workflows_find_nothing_here_and_a_planted_mistake(tmp_path: Path) -> None:
     """By `make lint`'s command, in a copy too whose gate lets the change's own text become a script."""
-    shutil.copytree(ROOT / ".github", tmp_path / ".github")
+    shutil.copytree(CHECKOUT / ".github", tmp_path / ".github")
     (tmp_path / "scripts").mkdir()
-    shutil.copyfile(ROOT / "scripts/lint-workflows", tmp_path / "scripts/lint-workflows")
-    assert lint_workflows(ROOT)[0] == 0, lint_workflows(ROOT)[1]
+    shutil.copyfile(CHECKOUT / "scripts/lint-workflows", tmp_path / "scripts/lint-workflows")
+    assert lint_workflows(CHECKOUT)[0] == 0, lint_workflows(CHECKOUT)[1]
     assert lint_workflows(tmp_path)[0] == 0
     file = tmp_path / ".github/workflows/gate.yaml"
     good = file.read_text()
@@ -92,17 +92,28 @@ def test_a_workflow_has_only_what_it_needs_and_an_end(path: Path) -> None:
 
 def test_what_may_write_a_release_runs_nothing_of_the_repository() -> None:
     """A tool is built from other people's modules: none of them has a token with that right."""
-    jobs = read(ROOT / ".github/workflows/release.yaml")["jobs"]
+    jobs = read(CHECKOUT / ".github/workflows/release.yaml")["jobs"]
     assert jobs["build"]["permissions"] == {"contents": "read"}
     (step,) = jobs["publish"]["steps"]
     assert not re.search(r"scripts/|\.venv|make|python|checkout", step["run"])
+    rights = {
+        name: {right for right, kind in job["permissions"].items() if kind == "write"} for name, job in jobs.items()
+    }
+    assert rights == {"build": set(), "attest": {"attestations", "id-token"}, "publish": {"contents"}}
+    fetch, sign = jobs["attest"]["steps"]
+    assert re.findall(r"git checkout .*", fetch["run"]) == [
+        "git checkout --quiet FETCH_HEAD -- .github/actions/github-attest"
+    ]
+    assert not re.search(r"scripts/|\.venv|make|python", fetch["run"])
+    assert sign["uses"] == "./.github/actions/github-attest"
+    assert jobs["publish"]["needs"] == ["build", "attest"]
     built = "\n".join(step.get("run", "") for step in jobs["build"]["steps"])
     assert {"--pinned-go", "--bundle", "--licences", "--keep-build-cache"} <= set(built.split())
 
 
 def test_what_builds_packages_of_others_has_no_token_that_writes() -> None:
     """`lock.py` may run the build of any package; the job with the token takes its files alone."""
-    jobs = read(ROOT / ".github/workflows/locks.yaml")["jobs"]
+    jobs = read(CHECKOUT / ".github/workflows/locks.yaml")["jobs"]
     for name, job in jobs.items():
         builds = any("lock.py" in step.get("run", "") for step in job["steps"])
         writes = "write" in job["permissions"].values()
@@ -145,7 +156,7 @@ def test_the_head_is_fetched_and_never_checked_out() -> None:
 def test_what_the_required_check_runs_is_gate_code() -> None:
     """A pull request that changes it is judged by the base's version and merged by an owner only."""
     used = {".github/workflows/gate.yaml", "scripts/setup.py", "src/neuroscale/cli/app.py", "requirements/runtime.txt"}
-    used |= {path.relative_to(ROOT).as_posix() for path in ACTIONS}
+    used |= {path.relative_to(CHECKOUT).as_posix() for path in ACTIONS}
     assert all(any(path.startswith(code) for code in GATE_CODE) for path in used)
 
 
@@ -175,7 +186,7 @@ def test_the_kubeconfig_lies_outside_the_checkout_and_its_reports_and_is_removed
     for folder in (checkout / ".state/smoke", temporary):
         folder.mkdir(parents=True)
     (checkout / ".state/smoke-credential").symlink_to("smoke")  # what somebody committed
-    smoke = ROOT / ".github/workflows/smoke.yaml"
+    smoke = CHECKOUT / ".github/workflows/smoke.yaml"
     given = {"TMPDIR": str(temporary), "GITHUB_ENV": str(told), "KUBECONFIG_TEXT": "secret"}
     run_step(smoke, "Take the way into the cluster", checkout, given)
     name, _, credential = told.read_text().strip().partition("=")
@@ -224,7 +235,7 @@ def test_on_github_what_judges_needs_its_owners_approval() -> None:
 
 
 def rules_of_github() -> dict[str, dict[str, Any]]:
-    ruleset = json.loads((ROOT / "platform/forge/github-ruleset.json").read_text())
+    ruleset = json.loads((CHECKOUT / "platform/forge/github-ruleset.json").read_text())
     return {rule["type"]: rule.get("parameters", {}) for rule in ruleset["rules"]}
 
 
@@ -241,7 +252,7 @@ def test_the_ruleset_asks_for_the_gates_own_check_on_an_up_to_date_branch() -> N
 
 
 def test_the_ruleset_has_the_fields_of_githubs_published_api_description() -> None:
-    described = (ROOT / "tests/node/node_modules/@octokit/openapi-types/types.d.ts").read_text()
+    described = (CHECKOUT / "tests/node/node_modules/@octokit/openapi-types/types.d.ts").read_text()
     for name, parameters in rules_of_github().items():
         schema = re.search(
             rf'^    "repository-rule-{name.replace("_", "-")}": \{{$.*?^    \}};$', described, re.M | re.S

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import yaml
 
-from neuroscale.catalog.cluster_settings import ClusterSettings
 from neuroscale.catalog.settings import Settings
 from neuroscale.core.errors import InputError
 from neuroscale.core.validation import parse
@@ -28,7 +27,7 @@ IDENTITY = {"workload_identity": "gke", "service_account": {"annotations": GOOGL
 
 
 def changed(**environments: dict[str, Any]) -> Settings:
-    """This repository's settings with fields of environments replaced, and no domain but the one at the top."""
+    """The example's settings with fields of environments replaced, and no domain but the one at the top."""
     value = SETTINGS.model_dump(mode="json", exclude_unset=True)
     del value["environments"]["dev"]["domain"]
     for name, fields in environments.items():
@@ -199,7 +198,7 @@ def test_a_service_of_the_store_may_ask_the_metadata_server_and_no_other_address
     assert [rule for rule in egress if rule not in plain] == servers
     assert [rule for rule in plain if rule not in egress] == []
     spec = {"policyTypes": ["Egress"], "egress": egress}
-    assert not list(open_rules(spec, ClusterSettings(cluster="gke", workload_identity="gke").answering_addresses))
+    assert not list(open_rules(spec, changed(dev=IDENTITY).environments["dev"].answering_addresses))
     assert len(list(open_rules(spec))) == 2
 
 
@@ -232,7 +231,7 @@ def test_plans_of_an_environment_that_says_nothing_hold_nothing_new() -> None:
     assert set(around) == {"token_secret", "token_key", "client_namespaces"}
 
 
-def test_this_repository_gives_each_of_its_clusters_a_domain() -> None:
+def test_the_example_gives_each_of_its_clusters_a_domain() -> None:
     found = rendered_platform()
     assert parts(dict(found), "dev")["platform-upstream"] == "platform/clusters/dev/upstream"
     assert parts(dict(found), "prod")["platform-upstream"] == "platform/clusters/gke"

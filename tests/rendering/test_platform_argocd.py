@@ -24,7 +24,8 @@ from neuroscale.rendering.platform.charts import load_charts
 from neuroscale.rendering.service_folder import RENDERED_FILES, render
 from neuroscale.repo.layout import CATALOG_INFO, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE
 from neuroscale.request.service_request import SERVICE_NAME, Request
-from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, TEMPLATE, rendered_platform
+from platform_repository import CATALOG, SETTINGS, SNAPSHOT, TEMPLATE, rendered_platform
+from roots import ROOT
 
 CHARTS = load_charts(SNAPSHOT)
 ENVIRONMENTS = sorted(SETTINGS.environments)

@@ -19,7 +19,8 @@ from neuroscale.manifests.objects import SERVICE
 from neuroscale.rendering.platform import monitoring
 from neuroscale.rendering.platform.files import render_repository
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
-from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, copy_platform, edit, rendered_platform
+from platform_repository import CATALOG, SETTINGS, SNAPSHOT, copy_platform, edit, rendered_platform
+from roots import ROOT
 
 FOLDER = ROOT / monitoring.FOLDER
 TESTS = FOLDER / "rules_test.yaml"

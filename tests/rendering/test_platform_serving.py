@@ -25,8 +25,9 @@ from neuroscale.rendering.platform.files import render_repository
 from neuroscale.rendering.platform.monitoring import SCRAPE
 from neuroscale.rendering.platform.tenancy import KYVERNO, system_namespaces
 from neuroscale.repo.snapshot import FolderSnapshot
-from platform_repository import CATALOG, ROOT, SETTINGS, SNAPSHOT, copy_platform, edit, rendered_platform
+from platform_repository import CATALOG, SETTINGS, SNAPSHOT, copy_platform, edit, rendered_platform
 from policies_support import NAMES, judge
+from roots import ROOT
 
 pytestmark = pytest.mark.tools
 

@@ -16,14 +16,15 @@ from jsonschema import Draft7Validator
 
 import plan_strategies as strategies
 from examples import examples
-from neuroscale.catalog.settings import TokenSecret
+from neuroscale.catalog import Catalog
+from neuroscale.catalog.cluster_settings import TokenSecret
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 from neuroscale.core.yaml_io import dump, read_documents
 from neuroscale.gate.runner import gate_paths
 from neuroscale.gate.verdict import Outcome
 from neuroscale.planning.planner import plan as make_real_plan
 from neuroscale.rendering.scaffolder import interpreter, plan_step
-from neuroscale.rendering.scaffolder.form import FORM_FIELDS, REQUIRED_FIELDS, check_form, expected_enums
+from neuroscale.rendering.scaffolder.form import FORM_FIELDS, REQUIRED_FIELDS, as_configured, check_form, expected_enums
 from neuroscale.rendering.scaffolder.lint import lint, lint_name
 from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError
 from neuroscale.rendering.scaffolder.skeleton_values import KINDS
@@ -34,8 +35,7 @@ from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from neuroscale.request.service_request import load_request
 from plan_factory import ANSWERS, make_plan, make_request, pull_request_for
 from platform_repository import CATALOG, PLATFORM, SETTINGS, TEMPLATE
-
-ROOT = Path(__file__).resolve().parents[2]
+from roots import ROOT
 
 
 def with_file(path: str, text: str | None) -> MemorySnapshot:
@@ -69,6 +69,30 @@ def test_the_form_offers_what_the_catalog_and_the_settings_hold() -> None:
     form = TEMPLATE.form()
     for name, names in expected_enums(CATALOG, SETTINGS).items():
         assert sorted(form[name]["enum"]) == names
+
+
+def test_the_form_takes_its_names_from_catalog_and_settings_and_keeps_everything_else() -> None:
+    teams = dict.fromkeys(("team-beta", "search", "9"), CATALOG.teams["team-beta"])
+    catalog = Catalog(CATALOG.models, CATALOG.accelerators, CATALOG.prices, CATALOG.runtimes, teams)
+    environments = dict.fromkeys(("staging", "prod", "local"), SETTINGS.environments["prod"])
+    repository = SETTINGS.repository.model_copy(
+        update={"url": "https://git.corp/a/b/models", "default_branch": "trunk"}
+    )
+    other = SETTINGS.model_copy(update={"environments": environments, "repository": repository})
+    text = as_configured(TEMPLATE, catalog, other)
+    rendered = load_template(with_file("template.yaml", text))
+    assert len(check_form(TEMPLATE, catalog, other)) == 6
+    assert check_form(rendered, catalog, other) == []
+    assert as_configured(rendered, catalog, other) == text
+    # Names that the form has already keep their order.
+    assert rendered.form()["environment"]["enum"] == ["local", "prod", "staging"]
+    assert rendered.form()["team"]["enum"] == ["team-beta", "9", "search"]
+    before, after = (template.files["template.yaml"].splitlines() for template in (TEMPLATE, rendered))
+    assert {line.strip() for line in set(before) ^ set(after)} == {
+        *("- platform", "- team-alpha", "- team-gamma", "- dev", '- "9"', "- search", "- staging"),
+        *("repoUrl: github.com?owner=example&repo=neuroscale", "repoUrl: git.corp?owner=a/b&repo=models"),
+        *("targetBranchName: main", "targetBranchName: trunk"),
+    }
 
 
 def test_the_form_asks_for_needs_and_never_for_hardware() -> None:

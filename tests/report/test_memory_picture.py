@@ -21,8 +21,8 @@ from neuroscale.core.errors import InputError
 from neuroscale.planning.fit.result import memory_of
 from neuroscale.planning.plan import Memory
 from neuroscale.report.memory_picture import write_picture
+from roots import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FITS = Memory(weights=16.44, kv_cache=1.24, overhead=1.25, usable=19.76, free=0.83)
 REFUSED = Memory(weights=29.5, kv_cache=1.1, overhead=1.66, usable=19.76, free=-12.5)
 EXAMPLE = ROOT / "templates/examples/gemma-4-26b-a4b-qat.yaml"

@@ -16,7 +16,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,12 +27,12 @@ from neuroscale.cluster.endpoint.access import open_endpoint
 from neuroscale.core.errors import ExitStatus
 from neuroscale.kube.client import Cluster
 from platform_lab import Platform
+from roots import CHECKOUT
 from smoke_breakages import BREAKAGES, Asked, Breakage, at_once, healthy_gateway, places_at_once, restless_gateway
 from smoke_lab import Lab
 
 pytestmark = [pytest.mark.tools, pytest.mark.platform, pytest.mark.live, pytest.mark.slow]
 
-ROOT = Path(__file__).resolve().parents[2]
 NEEDS_URL = {"tls", "plain-http", "keyless-paths"}
 _SETTLES = 120.0
 # Longer than what the other checks ask for, so that each limit is met by its own check alone.
@@ -124,7 +123,7 @@ def test_a_way_that_fails_now_and_then_turns_no_check_red(lab: Lab) -> None:
 
 def test_the_soak_counts_no_false_red(gitops: GitOps, lab: Lab) -> None:
     """Its smallest size. It asks through the real gateway."""
-    command = [sys.executable, str(ROOT / "scripts/bench-smoke"), f"--state={gitops.local.state.folder}"]
+    command = [sys.executable, str(CHECKOUT / "scripts/bench-smoke"), f"--state={gitops.local.state.folder}"]
     sizes = ["--service=smoke-chat", "--runs=1", "--posts=300", "--busy=1"]
     done = subprocess.run([*command, *sizes], capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -24,8 +24,7 @@ from neuroscale.kube.client import Identity
 from neuroscale.smoke.expected_services import ended_since, ends_of, load_target, standing, version_that_answers
 from printed_lines import check_lines
 from repositories import Repository
-
-ROOT = Path(__file__).resolve().parents[2]
+from roots import ROOT
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,8 +20,8 @@ from neuroscale.cluster.endpoint.connection import Endpoint, TookTooLongError, w
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.smoke.model_requests import SLOWEST, AskAgain, Prompts, at_once, limits, percentile, status
 from neuroscale.smoke.results import CannotTellError, FindingError
+from roots import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 _BLOCK = 16
 """Tokens by which vLLM's prefix cache compares."""
 

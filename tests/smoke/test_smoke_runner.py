@@ -30,6 +30,7 @@ from neuroscale.smoke.results import (
     to_markdown,
 )
 from neuroscale.smoke.runner import VARIABLE, Spec, collect, run, run_and_confirm
+from roots import ROOT
 from smoke_breakages import BREAKAGES
 from waiting import wait_for
 
@@ -507,8 +508,7 @@ def test_they_are_not_run_by_pytest_itself(repository_spec: Spec) -> None:
 
 @pytest.fixture
 def repository_spec() -> Spec:
-    root = Path(__file__).resolve().parents[2]
-    return Spec(str(root), "local", "0" * 40, ("chat",))
+    return Spec(str(ROOT), "local", "0" * 40, ("chat",))
 
 
 # ------------------------------------------------------------ reports

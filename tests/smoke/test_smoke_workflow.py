@@ -27,9 +27,9 @@ from neuroscale.local.forge_setup import ENVIRONMENTS_VARIABLE, KUBECONFIG_SECRE
 from platform_repository import edit
 from pull_request_lab import ANSWERS, WITHIN, Project, cloned, committed_repository
 from repositories import Repository
+from roots import ROOT
 from workspace_watch import watched
 
-ROOT = Path(__file__).resolve().parents[2]
 WORKFLOW = ROOT / ".github/workflows/smoke.yaml"
 STATUS = "smoke / smoke (push)"
 FOLDER = "manifests/dev/support-chat"

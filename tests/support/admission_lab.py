@@ -23,7 +23,7 @@ from neuroscale.local.kserve import Kserve, defaulting_problem
 from neuroscale.local.kyverno import Kyverno, await_policies
 from neuroscale.policies.policy_set import PolicySet, load_policy_set
 from neuroscale.repo.snapshot import FolderSnapshot
-from policies_support import ROOT
+from roots import ROOT
 
 UNJUDGED = kserve.NAMESPACE
 """A namespace that Kyverno ignores: the cluster refuses an object here without any policy."""

@@ -24,8 +24,8 @@ from neuroscale.forge.rest_shapes import PullShape
 from neuroscale.forge.revert import PREFIX
 from neuroscale.local.forge_accounts import REVERT
 from repositories import Repository
+from roots import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 NEEDED = ("platform/", "templates/", "policies/tripwires.yaml")
 
 

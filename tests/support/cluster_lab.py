@@ -21,12 +21,12 @@ from api_server import ApiServer
 from command_line import Said
 from neuroscale.cli.app import app
 from neuroscale.core import schemas
-from neuroscale.core.delivered import FOLDER as REPOSITORY
 from neuroscale.core.errors import NeuroscaleError
 from neuroscale.kube.apply import await_served
 from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.kube.stored_definitions import store_definitions
 from plan_factory import ANSWERS
+from roots import ROOT
 
 SERVICE = str(ANSWERS["service"])
 APPLICATION = f"{SERVICE}.dev"
@@ -290,8 +290,8 @@ def lab(server: ApiServer, folder: Path) -> Iterator[Lab]:
     unique = f"lab-{next(_numbers)}"
     root = folder / "repository"
     for part in ("platform/catalog", "templates"):
-        shutil.copytree(REPOSITORY / part, root / part)
-    shutil.copyfile(REPOSITORY / "platform/settings.yaml", root / "platform/settings.yaml")
+        shutil.copytree(ROOT / part, root / part)
+    shutil.copyfile(ROOT / "platform/settings.yaml", root / "platform/settings.yaml")
     teams = root / "platform/catalog/teams"
     for path in teams.iterdir():
         team = path.stem

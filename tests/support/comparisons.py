@@ -142,8 +142,8 @@ KINDS = Comparison(
     "kinds",
     (
         *("platform/local/tools/crds", "platform/local/tools/kubernetes", "platform/local/tools/kyverno"),
-        *("requirements/runtime.txt", "scripts/bootstrap/custom_schemas.py", "src/neuroscale/core/schemas.py"),
-        *("scripts/bootstrap/schema_build.py", "src/neuroscale/kube", "tests/gate/test_gate_server.py"),
+        *("requirements/runtime.txt", "src/neuroscale/tools/custom_schemas.py", "src/neuroscale/core/schemas.py"),
+        *("src/neuroscale/tools/schema_build.py", "src/neuroscale/kube", "tests/gate/test_gate_server.py"),
         *(f"src/neuroscale/gate/checks/api_server{part}.py" for part in ("", "_dry_run")),
     ),
 )
@@ -285,7 +285,8 @@ MILESTONES = Comparison(
         *("requirements/runtime.txt", "requirements/serve.txt", "platform/local/tools", "platform/catalog"),
         *("milestones", "policies", "templates", "src/neuroscale/milestones", "src/neuroscale/gate"),
         *("src/neuroscale/manifests", "src/neuroscale/planning", "src/neuroscale/policies", "src/neuroscale/rendering"),
-        *("src/neuroscale/vllm", "tests/milestones/test_milestones.py", "tests/support/lesson_folders.py"),
+        *("src/neuroscale/repo/example", "src/neuroscale/vllm"),
+        *("tests/milestones/test_milestones.py", "tests/support/lesson_folders.py"),
     ),
 )
 """Shows each failure of a lesson with the real tool, and how it is prevented."""

@@ -22,7 +22,8 @@ from neuroscale.local.kwok import Kwok, simulated_nodes
 from neuroscale.local.opencost import Cost
 from neuroscale.local.prometheus import Prometheus
 from neuroscale.rendering.platform import monitoring
-from platform_repository import CATALOG, ROOT, SETTINGS
+from platform_repository import CATALOG, SETTINGS
+from roots import ROOT
 
 PRICES = ("google-cloud",)
 ENVIRONMENTS = ("dev", "prod")

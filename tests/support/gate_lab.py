@@ -16,9 +16,9 @@ from jsonschema.validators import validator_for
 from neuroscale.cli.gate import run_gate
 from neuroscale.cli.new import new_service
 from neuroscale.cli.options import Reports
-from repositories import Repository, copy_folder, copy_of_this_repository
+from repositories import Repository, copy_folder, copy_of_the_example_repository
+from roots import CHECKOUT, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SERVICE = "manifests/dev/support-chat"
 ISVC = f"{SERVICE}/inferenceservice.yaml"
 EXAMPLE = ROOT / "templates/examples/gemma-4-26b-a4b-qat.yaml"
@@ -27,7 +27,7 @@ EXAMPLE = ROOT / "templates/examples/gemma-4-26b-a4b-qat.yaml"
 @pytest.fixture(scope="session")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """This repository's files without its tests as one commit on main, and a service on the branch `added`."""
-    made = copy_of_this_repository(tmp_path_factory.mktemp("platform") / "repository", without=("tests",))
+    made = copy_of_the_example_repository(tmp_path_factory.mktemp("platform") / "repository", without=("tests",))
     made.commit({}, "platform")
     made.run("switch", "--quiet", "--create", "added")
     new_service(EXAMPLE, made.root, interactive=False)
@@ -77,7 +77,7 @@ def gate(
 @cache
 def _verdicts() -> Validator:
     """The published form of verdicts, itself checked once."""
-    schema = json.loads((ROOT / "src/neuroscale/report/verdict.schema.json").read_text())
+    schema = json.loads((CHECKOUT / "src/neuroscale/report/verdict.schema.json").read_text())
     found = validator_for(schema)
     found.check_schema(schema)
     return found(schema)

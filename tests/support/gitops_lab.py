@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 import httpx
@@ -32,8 +32,8 @@ from neuroscale.rendering.planning_inputs import read_planning_inputs
 from neuroscale.repo.layout import RENDERED_KINDS
 from neuroscale.repo.snapshot import FolderSnapshot
 from plan_factory import pull_request_for
+from roots import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = "dev"
 """Its services run on simulated nodes with GPUs."""
 APPLICATIONS = "argoproj.io/v1alpha1"

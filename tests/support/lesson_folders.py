@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
+import shutil
+import tempfile
 from pathlib import Path
 
+from neuroscale.core.delivered import EXAMPLE
 from neuroscale.core.delivered import FOLDER as REPOSITORY
-from neuroscale.milestones.lessons import PARTS, Lesson, find_lessons, is_current
+from neuroscale.milestones.lessons import EXAMPLE_VARIABLE, PARTS, Lesson, find_lessons, is_current
 from neuroscale.milestones.running import run_lesson
+from neuroscale.rendering.example_files import example_folder
+from neuroscale.repo.layout import SETTINGS
 
 LESSONS = find_lessons(REPOSITORY)
 """The lessons of this repository."""
@@ -16,6 +23,16 @@ README = "# Lessons\n\n<!-- the last run of each lesson -->\n<!-- end of the las
 START = "from lesson_tools.program import Program, run\n"
 TRUE = f"{START}run(lambda program: program.claim('It is so.', True))\n"
 UNTRUE = f"{START}run(lambda program: program.claim('It is so.', False))\n"
+
+
+def write_repository(root: Path) -> None:
+    """Write a platform repository with links to the policies, template and platform files of this one."""
+    for path in (*(REPOSITORY / "platform").iterdir(), REPOSITORY / "policies", REPOSITORY / "templates"):
+        link = root / path.relative_to(REPOSITORY)
+        link.parent.mkdir(exist_ok=True)
+        if path != REPOSITORY / SETTINGS:
+            link.symlink_to(path)
+    (root / SETTINGS).write_bytes((EXAMPLE / SETTINGS).read_bytes())
 
 
 def write_lesson(
@@ -35,9 +52,18 @@ def write_lesson(
     (folder / "AFTER.md").write_text(PAGE.format(part="after"))
 
 
+@functools.cache
+def _example() -> Path:
+    """The example organisation's repository, once for all lessons of this process."""
+    folder = Path(tempfile.mkdtemp(prefix="neuroscale-example-")).resolve()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    example_folder(folder)
+    return folder
+
+
 def assert_as_told(lesson: Lesson, platform: Path | None = None) -> None:
     """Run a lesson: both programs must hold, and its pages must show what they print."""
-    outcome = run_lesson(lesson, platform=platform)
+    outcome = run_lesson(lesson, platform=platform, places={EXAMPLE_VARIABLE: _example()})
     assert {part: ending.reason for part, ending in outcome.endings.items()} == dict.fromkeys(PARTS, "")
     assert outcome.green
     stale = [lesson.page(part).name for part in PARTS if not is_current(lesson, part, outcome.endings[part].output)]

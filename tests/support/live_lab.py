@@ -14,16 +14,17 @@ from typing import Any
 
 import yaml
 
-from gitops_lab import ARRIVES_WITHIN, ROOT, GitOps
+from gitops_lab import ARRIVES_WITHIN, GitOps
 from neuroscale.cluster.endpoint import key
 from neuroscale.kube.client import Cluster, Object
 from neuroscale.local.forge_repository import MAIN
-from neuroscale.local.model_server import ModelServer
 from neuroscale.local.start_and_stop import last_lines
 from neuroscale.rendering.planning_inputs import read_planning_inputs
 from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.tools.model_server import ModelServer
 from plan_factory import pull_request_for
 from platform_lab import Platform
+from roots import ROOT
 
 ENVIRONMENT = "local"
 SERVICE = "tiny-chat"

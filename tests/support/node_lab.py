@@ -22,7 +22,6 @@ import yaml
 import model_server_stand_in
 from api_server import ApiServer
 from folder_in_memory import ON_DISK
-from neuroscale.core.delivered import FOLDER as REPOSITORY
 from neuroscale.core.tool_cache import find_tool
 from neuroscale.kube.apply import apply_all
 from neuroscale.kube.client import Cluster, Identity, Object
@@ -36,6 +35,7 @@ from neuroscale.local.node.probes import Prober
 from neuroscale.local.node.registration import Capacity, Machine, Registration
 from neuroscale.local.node.service import access
 from neuroscale.local.process import PODS, belonging, end
+from roots import CHECKOUT
 
 VERSION = "9.9.9"
 IMAGE = f"vllm/vllm-openai-cpu:v{VERSION}"
@@ -88,7 +88,7 @@ class NodeLab:
                 VERSION,
                 self.folder,
                 self.problem,
-                libraries=REPOSITORY,  # with the stand-in, which a server with a folder at /tmp must see, too
+                libraries=CHECKOUT,  # with the stand-in, which a server with a folder at /tmp must see, too
                 cache=self.folder / "cache",
             ),
             events=Events(self.own, self.name),

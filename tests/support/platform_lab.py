@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from folder_in_memory import ON_DISK
-from neuroscale.core.delivered import FOLDER as REPOSITORY
 from neuroscale.forge.http import Client
 from neuroscale.kube.client import Cluster
 from neuroscale.local.control_plane import cluster, kubeconfig
 from neuroscale.local.forge_accounts import ADMIN
 from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.start_and_stop import Options, down, last_lines, up
+from roots import ROOT
 from waiting import wait_for
 
 _DEMO_IS_OVER = "demo-is-over"
@@ -87,7 +87,7 @@ def state_of(folder: Path) -> Path:
     return folder / "state"
 
 
-def started(folder: Path, checkout: Path = REPOSITORY) -> Platform:
+def started(folder: Path, checkout: Path = ROOT) -> Platform:
     """Start the platform in that folder, or join the one that runs there. `checkout`: the repository that a new one
     deploys.
     """
@@ -97,7 +97,7 @@ def started(folder: Path, checkout: Path = REPOSITORY) -> Platform:
 
 
 @contextlib.contextmanager
-def running_platform(shared: Path, checkout: Path = REPOSITORY) -> Iterator[Platform]:
+def running_platform(shared: Path, checkout: Path = ROOT) -> Iterator[Platform]:
     """A platform that runs meanwhile."""
     with platform_folder(shared) as folder:
         yield started(folder, checkout)

@@ -13,8 +13,8 @@ from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.platform.files import render
 from neuroscale.rendering.scaffolder.template import Template, load_template
 from neuroscale.repo.snapshot import FolderSnapshot
+from roots import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (
     *("platform/argocd", "platform/catalog", "platform/clusters", "platform/cost", "platform/monitoring"),
     *("platform/serving", "platform/tenancy"),
@@ -25,7 +25,9 @@ def copy_platform(root: Path) -> Path:
     """Copy the files that `neuroscale platform render` reads and writes to `root`."""
     for folder in FOLDERS:
         shutil.copytree(ROOT / folder, root / folder)
-    shutil.copyfile(ROOT / "platform/settings.yaml", root / "platform/settings.yaml")
+    (root / ".github").mkdir()
+    for file in ("platform/settings.yaml", ".github/CODEOWNERS"):
+        shutil.copyfile(ROOT / file, root / file)
     return root
 
 

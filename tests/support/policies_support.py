@@ -14,8 +14,8 @@ from neuroscale.core.yaml_io import flow, read_documents, read_mapping
 from neuroscale.manifests.objects import Manifest
 from neuroscale.policies.bad_objects import bad_objects, good_objects
 from neuroscale.repo.snapshot import FolderSnapshot
+from roots import ROOT
 
-ROOT = Path(__file__).parents[2]
 POLICIES = ROOT / "policies"
 NAMES = sorted(path.parent.name for path in POLICIES.glob("*/policy.yaml"))
 

@@ -19,8 +19,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from neuroscale.cluster.endpoint.connection import client
 from neuroscale.cluster.metrics.prometheus import Prometheus
 from neuroscale.core import tool_cache
-from neuroscale.core.delivered import FOLDER as REPOSITORY
 from neuroscale.rendering.platform.monitoring import JOB, RULES
+from roots import ROOT
 
 NAMESPACE = "team-alpha"
 INTERVAL = 1.0
@@ -167,7 +167,7 @@ def running_prometheus(folder: Path, servers: Sequence[Server]) -> Iterator[Lab]
         address = f"127.0.0.1:{free.getsockname()[1]}"
     configuration = {
         "global": {"scrape_interval": f"{INTERVAL:g}s"},
-        "rule_files": [str(REPOSITORY / path) for path in RULES],
+        "rule_files": [str(ROOT / path) for path in RULES],
         "scrape_configs": [{"job_name": JOB, "static_configs": [server.target for server in servers]}],
     }
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(configuration))

@@ -16,16 +16,16 @@ from neuroscale.forge.gitea import GiteaForge
 from neuroscale.forge.interface import MergeRefusedError, PullRequest, RepositoryRef
 from neuroscale.forge.rest import wait_for_status
 from neuroscale.local.forge_repository import REQUIRED_STATUS
-from repositories import Repository, copy_of_this_repository
+from repositories import Repository, copy_of_the_example_repository
+from roots import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 ANSWERS = ROOT / "templates/examples/gemma-4-26b-a4b-qat.yaml"
 WITHIN = 300.0  # seconds for a run; about ten on a quiet machine
 
 
 def committed_repository(folder: Path) -> Path:
     """This repository's files in a commit, with which the forge's main begins."""
-    source = copy_of_this_repository(folder / "platform")
+    source = copy_of_the_example_repository(folder / "platform")
     source.commit({})
     source.git.close()
     return source.root

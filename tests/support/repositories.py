@@ -9,6 +9,7 @@ from pathlib import Path
 
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import ServicePath
+from roots import ROOT, files_of
 
 
 class Repository:
@@ -68,21 +69,14 @@ def copy_folder(source: Path, target: Path) -> None:
     subprocess.run(["cp", "-R", "--no-target-directory", source, target], check=True)
 
 
-def copy_of_this_repository(root: Path, without: tuple[str, ...] = ()) -> Repository:
-    """This repository's files with their modes, also uncommitted ones, without a commit.
+def copy_of_the_example_repository(root: Path, without: tuple[str, ...] = ()) -> Repository:
+    """The files of the example organisation's repository with their modes, also uncommitted ones, without a commit.
 
     Services are left out: a test adds the services that it needs. `without`: folders that are left out, too.
     """
-    made, here = Repository(root), Path(__file__).resolve().parents[2]
-    listed = subprocess.run(
-        ["git", "-C", here, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    for name in listed.split("\0"):
-        left_out = ServicePath.of(name) is not None or name.partition("/")[0] in without
-        if name and not left_out and (here / name).is_file():
+    made = Repository(root)
+    for name in files_of(ROOT):
+        if ServicePath.of(name) is None and name.partition("/")[0] not in without:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(here / name, root / name)
+            shutil.copy(ROOT / name, root / name)
     return made

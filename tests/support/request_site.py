@@ -20,9 +20,9 @@ from neuroscale.forge.http import AnswerError
 from neuroscale.forge.interface import PullRequest, RepositoryRef, Token
 from plan_factory import ANSWERS
 from repositories import Repository
+from roots import ROOT
 from waiting import wait_for
 
-ROOT = Path(__file__).resolve().parents[2]
 SERVICE = "manifests/dev/support-chat"
 BRANCH = "neuroscale/dev/support-chat"
 

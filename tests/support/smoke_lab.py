@@ -32,10 +32,10 @@ from neuroscale.local.process import belonging
 from neuroscale.policies.policy_set import PolicySet, load_policy_set
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.smoke.expected_services import load_target
+from roots import ROOT
 from smoke_breakages import Asked
 from waiting import wait_for
 
-ROOT = Path(__file__).resolve().parents[2]
 _SETTLES = 120.0  # seconds
 
 

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from neuroscale.local.model_server import ModelServer
 from neuroscale.local.start_and_stop import last_lines
+from neuroscale.tools.model_server import ModelServer
 from neuroscale.vllm.engine_arguments import EngineArguments
 
 _HERE = Path(__file__).parent

@@ -17,7 +17,6 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,11 +26,11 @@ from hypothesis import strategies as st
 
 from comparisons import ALL, VLLM_ARGUMENTS
 from examples import examples
-from neuroscale.local.model_server import ModelServer
+from neuroscale.tools.model_server import ModelServer
 from neuroscale.vllm.arguments import REMOVED, REMOVED_FLAGS, ArgumentProblem, Parsed, parse_arguments
 from neuroscale.vllm.known_arguments import Argument, load, nearest, versions
+from roots import CHECKOUT, ROOT
 
-ROOT = Path(__file__).parents[2]
 VERSION = "0.32.0"
 
 
@@ -233,7 +232,7 @@ def oracle() -> Iterator[Oracle]:
     if not server.installed:
         pytest.fail(str(server.problem()))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
-    command = [str(server.python), "-P", str(ROOT / "tests/support/vllm_parser_oracle.py")]
+    command = [str(server.python), "-P", str(CHECKOUT / "tests/support/vllm_parser_oracle.py")]
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -473,7 +472,7 @@ def test_what_vllm_takes_in_a_configuration_is_taken(oracle: Oracle) -> None:
 def test_what_was_written_down_is_what_the_installed_vllm_says() -> None:
     server = ModelServer.find(ROOT)
     done = subprocess.run(
-        [str(server.python), "-P", str(ROOT / "scripts/snapshot_vllm_arguments.py"), "-"],
+        [str(server.python), "-P", str(CHECKOUT / "scripts/snapshot_vllm_arguments.py"), "-"],
         capture_output=True,
         text=True,
         timeout=300,

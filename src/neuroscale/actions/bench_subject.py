@@ -28,7 +28,6 @@ from neuroscale.cluster.services_in_git import planned_service
 from neuroscale.core.addresses import checked_address
 from neuroscale.core.errors import InputError
 from neuroscale.core.tool_cache import PinError
-from neuroscale.local.model_server import ModelServer
 from neuroscale.planning import speed_question
 from neuroscale.planning.fit_question import Question
 from neuroscale.planning.plan import Plan, PlannedLoad
@@ -36,6 +35,7 @@ from neuroscale.planning.price import pod_price
 from neuroscale.planning.speed import Load, SpeedUnderLoad
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.snapshot import FolderSnapshot, Snapshot
+from neuroscale.tools.model_server import ModelServer
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from neuroscale.core.validation import suggest
 from neuroscale.core.yaml_io import decode, read_mapping
 from neuroscale.forge.catalog_changes import CatalogChange
 from neuroscale.planning.rejected_choices import AcceleratorFit, fits_of
-from neuroscale.rendering.scaffolder.form import label, with_models
+from neuroscale.rendering.scaffolder.form import as_configured, label
 from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.repo.layout import CATALOG
 from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
@@ -76,7 +76,7 @@ def _make(
     catalog = load_catalog(MemorySnapshot({**files, path: text.encode()}))
     settings = load_settings(base)
     template = load_template(base)
-    changes = {path: text, template.where: with_models(template, catalog)}
+    changes = {path: text, template.where: as_configured(template, catalog, settings)}
     fits = {
         name: fits_of(model.name, name, catalog, settings.environments[name])
         for name in _environments(settings, environment)

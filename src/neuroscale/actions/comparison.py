@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from neuroscale.actions.open_repository import Repository
+from neuroscale.actions.open_repository import OpenedInputs, Repository
 from neuroscale.actions.planned_help import question_of
 from neuroscale.catalog import Catalog, ModelEntry
 from neuroscale.catalog.measurements import MeasuredLoad, Measurement, ServedWith
@@ -32,7 +32,7 @@ from neuroscale.planning.plan import read_plan
 from neuroscale.planning.replica_memory import served_facts
 from neuroscale.planning.speed import Load, SpeedUnderLoad
 from neuroscale.planning.speed_question import answer
-from neuroscale.repo.layout import ACCELERATORS, PLAN_FILE
+from neuroscale.repo.layout import ACCELERATORS, MODELS, PLAN_FILE
 from neuroscale.repo.services import find_service, services_of
 from neuroscale.repo.snapshot import FolderSnapshot
 
@@ -40,6 +40,7 @@ _ALIKE = 0.1
 """How far the measured mean of the tokens may be from those that are asked for."""
 _AT = re.compile(r"(?P<model>.+)@(?:(?P<count>[1-9][0-9]?)x)?(?P<accelerator>[a-z0-9-]+)")
 _USUAL = (8, 1024, 256)
+_NO_SERVICES = "A service is known in its platform repository alone: run this there, or name that with --repository."
 FIGURES = (
     ("ttft_mean", "TTFT mean", duration),
     ("ttft_p95", "TTFT p95", duration),
@@ -187,7 +188,7 @@ def as_mapping(load: tuple[int, int, int], columns: Sequence[Column], apart: Seq
     }
 
 
-def subjects_of(named: str, opened: Repository) -> Iterator[Subject]:
+def subjects_of(named: str, opened: OpenedInputs) -> Iterator[Subject]:
     """The replicas that a word of the command line names. Raises InputError."""
     catalog = opened.catalog
     at = _AT.fullmatch(named)
@@ -206,8 +207,11 @@ def subjects_of(named: str, opened: Repository) -> Iterator[Subject]:
             words = (f"vLLM {measurement.vllm_version}", *(f"{name}={value}" for name, value in served.items()))
             more = f" ({', '.join(words)})" if titles.count(title) > 1 else ""
             yield _of_measurement(f"{title}{more}", entry, measurement, catalog)
-    else:
+    elif isinstance(opened, Repository):
         yield _of_service(named, opened)
+    else:
+        fix = f"{suggest((at['model'] if at else named), catalog.models, MODELS)} {_NO_SERVICES}"
+        raise InputError.at("the command line", "A B...", f"{named!r} is not a model of the catalog", fix)
 
 
 def _on(named: str, entry: ModelEntry, accelerator: str, count: int, catalog: Catalog) -> Iterator[Subject]:

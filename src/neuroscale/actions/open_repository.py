@@ -1,23 +1,33 @@
-"""Opens the platform repository that a caller works in, its forge, and files that the caller names."""
+"""Opens the platform repository that a caller works in, its forge, and files that the caller names.
+
+What changes nothing may also be asked outside every repository: the delivered catalog and the example organisation's
+settings answer it, and the answer says so.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neuroscale import __version__
 from neuroscale.actions.progress import SILENT, Progress
-from neuroscale.core.errors import InputError
+from neuroscale.catalog import PriceList
+from neuroscale.catalog.loading import read_prices
+from neuroscale.core import delivered
+from neuroscale.core.errors import ASKED, InputError, Problem
 from neuroscale.core.files import read_bounded
 from neuroscale.core.units import MIB
+from neuroscale.core.validation import suggest
 from neuroscale.core.yaml_io import decode
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
+from neuroscale.repo.example_repository import example_snapshot
 from neuroscale.repo.git import Git, GitError
-from neuroscale.repo.layout import LOCAL_STATE, find_root
-from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.repo.layout import CATALOG, LOCAL_STATE, find_root, is_outside
+from neuroscale.repo.snapshot import FolderSnapshot, Snapshot
 from neuroscale.request.service_request import Request, fault_of, read_request
 
 if TYPE_CHECKING:
@@ -120,18 +130,48 @@ LARGEST_FILE = MIB
 """Bytes of a file of answers or of a plan; neither takes a tenth of it, and a device file never ends."""
 
 
-@dataclass(frozen=True)
-class Repository(PlanningInputs):
-    """A platform repository, read from its work tree, which begins at the folder `root`."""
+_EXAMPLES_NAMES = "These are the shipped example's: name your platform repository with --repository for its own."
 
-    root: Path
+
+@dataclass(frozen=True)
+class OpenedInputs(PlanningInputs):
+    """What commands read that change nothing: the inputs of planning, and the `files` that hold them."""
+
+    files: Snapshot
+
+    @property
+    def is_example(self) -> bool:
+        """Whether they are the example's that this package ships, since no platform repository was there."""
+        return True
+
+    @property
+    def settings_note(self) -> str:
+        """The sentence that says whose settings answer; "" for a repository's own."""
+        if not self.is_example:
+            return ""
+        oldest = min(prices.oldest for prices in self.catalog.prices.values())
+        return (
+            f"Settings: the shipped example's, and the catalog of neuroscale {__version__} with prices since {oldest}: "
+            "this folder is in no platform repository."
+        )
+
+    @property
+    def catalog_note(self) -> str:
+        """The sentence that says whose catalog answers; "" for a repository's own."""
+        if not self.is_example:
+            return ""
+        return (
+            "This folder is in no platform repository: the catalog, with its prices, is the one that neuroscale "
+            f"{__version__} brings in {delivered.FOLDER / CATALOG}."
+        )
 
     def read_request(self, path: Path, progress: Progress = SILENT) -> Request:
         """The request in a file. A note tells of each override that the gate refuses.
 
         Raises InputError if it cannot be read, or has names that the platform does not know.
         """
-        request = read_request(read_file(path), str(path), self.catalog, self.settings)
+        with self.named():
+            request = read_request(read_file(path), str(path), self.catalog, self.settings)
         today = datetime.now(UTC).date()
         for override in request.overrides:
             fault = fault_of(override.reason, override.expires, today, self.settings.exceptions.longest_days)
@@ -141,14 +181,69 @@ class Repository(PlanningInputs):
                 )
         return request
 
+    def prices(self, named: str) -> PriceList:
+        """A price list by its name in the catalog, or the one in a file in the catalog's form. Raises InputError."""
+        if named in self.catalog.prices:
+            return self.catalog.prices[named]
+        path = Path(named)
+        if not path.exists():
+            fix = f"{suggest(named, self.catalog.prices)} Or name a file with a list in the catalog's form."
+            raise InputError.at(ASKED, "prices", f"{named!r} is neither a price list of the catalog nor a file", fix)
+        return read_prices(read_file(path, "Name a file that holds a price list."), named, self.catalog)
+
+    @contextlib.contextmanager
+    def named(self) -> Iterator[None]:
+        """Within it, problems of names say where the example's are."""
+
+        def explained(problem: Problem) -> Problem:
+            more = _EXAMPLES_NAMES if problem.field in ("team", "environment") else ""
+            if CATALOG in problem.fix:
+                more = f"That folder lies in {delivered.FOLDER}."
+            return replace(problem, fix=f"{problem.fix} {more}".rstrip())
+
+        try:
+            yield
+        except InputError as error:
+            if not self.is_example:
+                raise
+            raise InputError([explained(problem) for problem in error.problems]) from error
+
+
+@dataclass(frozen=True)
+class Repository(OpenedInputs):
+    """A platform repository, read from its work tree, which begins at the folder `root`."""
+
+    root: Path
+
+    @property
+    def is_example(self) -> bool:
+        return False
+
 
 def open_repository(named: Path | None) -> Repository:
     """The named repository, or the one around the current folder. Raises InputError with every problem in it."""
-    root = find_root(named or Path.cwd())
-    inputs = read_planning_inputs(FolderSnapshot(root))
-    return Repository(inputs.catalog, inputs.settings, inputs.template, root)
+    files = FolderSnapshot(find_root(named or Path.cwd()))
+    inputs = read_planning_inputs(files)
+    return Repository(inputs.catalog, inputs.settings, inputs.template, files, files.root)
 
 
-def read_file(path: Path) -> str:
+def repository_of(opened: OpenedInputs) -> Repository:
+    """The repository itself, for what changes it or reads its services. Raises InputError for the shipped example."""
+    return opened if isinstance(opened, Repository) else open_repository(None)
+
+
+def open_inputs(named: Path | None) -> OpenedInputs:
+    """The named repository, the one around the current folder, or outside every one the shipped example.
+
+    Raises InputError as `open_repository` does; a named or a broken repository is never replaced by the example.
+    """
+    if named is not None or not is_outside(Path.cwd()):
+        return open_repository(named)
+    files = example_snapshot()
+    inputs = read_planning_inputs(files)
+    return OpenedInputs(inputs.catalog, inputs.settings, inputs.template, files)
+
+
+def read_file(path: Path, fix: str = "Name a file that holds a form's answers.") -> str:
     """The text of a file that a user named. Raises InputError if it cannot be read."""
-    return decode(read_bounded(path, LARGEST_FILE, "Name a file that holds a form's answers."), str(path))
+    return decode(read_bounded(path, LARGEST_FILE, fix), str(path))

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
-from neuroscale.cluster.services_in_git import Planned
 from neuroscale.core.errors import InputError
 from neuroscale.core.money_and_time import usd
 from neuroscale.core.printable import plainly_counted
@@ -21,6 +21,9 @@ from neuroscale.planning.plan_facts import accelerators
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.request.field_changes import OVERRIDES, FieldChanges, changed
 from neuroscale.vllm.argument_values import values_of, words_of
+
+if TYPE_CHECKING:  # a comparison of models asks no cluster
+    from neuroscale.cluster.services_in_git import Planned
 
 _MOST_HELPS = 2  # of one bound
 

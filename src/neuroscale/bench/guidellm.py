@@ -18,13 +18,13 @@ from typing import IO, Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 from neuroscale.bench.cells import PlannedCell
-from neuroscale.bench.environment import INSTALL, GuidellmEnvironment
 from neuroscale.bench.reading import CellError
 from neuroscale.core.addresses import is_loopback
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import one_line
 from neuroscale.core.secret_text import SecretText, redact
+from neuroscale.tools.guidellm_environment import INSTALL, GuidellmEnvironment
 
 Api = Literal["chat", "completions"]
 REPORT = "guidellm.json"

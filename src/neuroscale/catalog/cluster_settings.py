@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from neuroscale.core.frozen import Frozen, Label
+from neuroscale.core.frozen import Frozen, Label, Positive, Source
 from neuroscale.core.validation import wrong
 
 Host = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
@@ -31,6 +31,66 @@ Dataplane V2 to 169.254.169.254/32 on port 80. The page's ports 987 and 8080 are
 use. EKS Pod Identity: its agent listens on 169.254.170.23, port 80, on every node (IPv6, not here: fd00:ec2::23;
 docs.aws.amazon.com/eks/latest/userguide/pod-id-agent-setup.html). IAM roles for service accounts (IRSA) need neither:
 STS is called over HTTPS."""
+
+
+class TokenSecret(Frozen):
+    """The Secret in every team's namespace that holds the Hugging Face token."""
+
+    name: Label
+    key: Annotated[str, Field(pattern=r"^[-._A-Za-z0-9]{1,253}$")]
+
+
+class Throughput(Frozen):
+    """MiB (2^20 bytes) per second, with their source. The value is required: the startup probe depends on it."""
+
+    value: Positive
+    source: Source
+
+
+Way = Literal["hub", "bucket", "gcs-fuse", "pvc", "disk"]
+"""How a server gets its weights: vLLM downloads them from the hub; KServe copies them from a bucket before the server
+starts; or the server reads them from a bucket mounted with Cloud Storage FUSE, from another volume, or from a disk of
+the node, where downloads lie."""
+
+
+class ModelStore(Frozen):
+    """The sources of weights: the hub, and the organisation's own store for models that the hub lacks.
+
+    `store` is a URI prefix (null: the environment has none). `store_kind`: how a server reads the store, if its scheme
+    does not say that (a volume claim that is a bucket mounted with Cloud Storage FUSE). `throughput_mib_s`: the slowest
+    rates to plan with.
+    """
+
+    hub: bool
+    store: Annotated[str, Field(pattern=r"^(gs|s3|pvc|file)://[A-Za-z0-9._/-]*[A-Za-z0-9]$")] | None
+    store_kind: Literal["bucket", "gcs-fuse", "pvc", "disk"] | None = None
+    throughput_mib_s: dict[Way, Throughput]
+
+    @model_validator(mode="after")
+    def _complete(self) -> ModelStore:
+        if self.store_kind is not None and self.store is None:
+            raise wrong("store_kind is set, but store is not", "Leave store_kind out.")
+        copied = self.store is not None and self.store.startswith(("gs://", "s3://"))
+        if self.store_kind is not None and copied != (self.store_kind == "bucket"):
+            raise wrong(
+                f"KServe {'copies' if copied else 'does not copy'} {self.store} before the server starts",
+                "Write `store_kind: bucket` for gs:// and s3:// alone; name a mounted bucket by its volume, pvc://CLAIM.",
+            )
+        needed = {"hub": self.hub, "disk": True, self.way_of_store: self.store is not None}
+        for way, is_needed in needed.items():
+            if is_needed and way not in self.throughput_mib_s:
+                raise wrong(
+                    f"throughput_mib_s lacks {way}",
+                    f"Write how many MiB a second come that way: `{way}: {{value: 100, source: ...}}`.",
+                )
+        return self
+
+    @property
+    def way_of_store(self) -> Way:
+        """How a server reads the files of the store."""
+        scheme = (self.store or "").partition("://")[0]
+        ways: dict[str, Way] = {"gs": "bucket", "s3": "bucket", "pvc": "pvc"}
+        return self.store_kind or ways.get(scheme, "disk")
 
 
 class OwnAuthority(Frozen):
@@ -172,6 +232,8 @@ class ClusterSettings(Frozen):
     service_account: ServiceAccount | None = None
     dns: Dns = Field(default_factory=Dns)
     secret_store: SecretStore | None = None
+    models: ModelStore
+    token_secret: TokenSecret
     prometheus: Prometheus = Field(default_factory=Prometheus)
     opencost: OpenCost = Field(default_factory=OpenCost)
 
@@ -195,6 +257,17 @@ class ClusterSettings(Frozen):
                 if getattr(self, field):
                     told = f"{field} is set, and the platform on this machine takes the settings' own"
                     raise wrong(told, f"Leave {field} out, or name the kind of cluster.")
+        return self
+
+    @model_validator(mode="after")
+    def _reads_a_store(self) -> ClusterSettings:
+        if self.service_account is not None and not (self.models.store or "").startswith(("gs://", "s3://", "pvc://")):
+            told = "service_account is set, and no pod uses it: the environment has no store in a bucket or a volume"
+            raise wrong(told, "Set models.store, or leave service_account out.")
+        bucket = self.service_account is not None and self.service_account.bucket_secret is not None
+        if self.secret_store is not None and not (self.models.hub or bucket):
+            told = "secret_store is set, and there is no Secret to write: no Hub token, and no keys of a bucket"
+            raise wrong(told, "Set models.hub or service_account.bucket_secret, or leave secret_store out.")
         return self
 
     @property

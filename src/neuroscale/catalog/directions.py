@@ -108,6 +108,7 @@ SETTINGS_ROWS: tuple[Row, ...] = (
     *_rows(Notice.REMOVED_ENVIRONMENT, Direction.FEWER, "production environments"),
     *_rows(Notice.WEAKER_RULE, Direction.LEVEL, "costs *", "production *"),
     *_rows(Notice.CHANGED_SOURCE, Direction.ANY, "repository", "registry", "domain", "certificates", "tool_bundle"),
+    *_rows(Notice.WIDER_ACCESS, Direction.ANY, "owners *"),
     *_rows(Notice.REMOVED_ENVIRONMENT, Direction.REMOVED, "environments *"),
     *_rows(Notice.WIDER_ACCESS, Direction.ADDED, "environments *"),
     # A cheaper list that comes first lowers every price, too.

@@ -115,6 +115,11 @@ class Catalog:
                 )
         return None
 
+    def with_prices(self, prices: PriceList) -> Catalog:
+        """This catalog with a price list, in place of the one of that name."""
+        lists = {**self.prices, prices.name: prices}
+        return Catalog(self.models, self.accelerators, lists, self.runtimes, self.teams)
+
     def _kinds(self) -> dict[str, Mapping[str, BaseModel]]:
         return {
             "model": self.models,
@@ -176,6 +181,15 @@ def load_catalog(snapshot: Snapshot) -> Catalog:
     return Catalog(**{folder: kinds[folder] for folder in _FOLDERS})
 
 
+def read_prices(text: str, where: str, catalog: Catalog) -> PriceList:
+    """A price list in the catalog's form. Raises InputError, also for accelerators that the catalog lacks."""
+    value, document = _read("prices", text, where)
+    prices: PriceList = value
+    if problems := _of_unknown(prices, where, document, catalog.accelerators):
+        raise InputError(problems)
+    return prices
+
+
 def entry_of(folder: str, text: str, where: str) -> BaseModel:
     """The entry in one file of a folder of the catalog. Raises InputError with every problem of it."""
     entry: BaseModel = _read(folder, text, where)[0]
@@ -218,6 +232,20 @@ def _check_config(model: ModelEntry, document: Document, where: str) -> None:
         raise InputError(problems)
 
 
+def _of_unknown(
+    price_list: PriceList, where: str, document: Document, accelerators: Mapping[str, Accelerator]
+) -> list[Problem]:
+    """The problems of a list's prices for accelerators that the catalog lacks."""
+    problems = []
+    for index, price in enumerate(price_list.prices):
+        if price.accelerator not in accelerators:
+            path = ("prices", index, "accelerator")
+            message = f"{price.accelerator!r} is not an accelerator of the catalog"
+            fix = suggest(price.accelerator, accelerators, ACCELERATORS)
+            problems.append(Problem(where, dotted(path), message, fix, document.line(*path)))
+    return problems
+
+
 def _dangling(kinds: dict[str, dict[str, Any]], places: dict[tuple[str, str], tuple[str, Document]]) -> list[Problem]:
     problems: list[Problem] = []
 
@@ -226,11 +254,7 @@ def _dangling(kinds: dict[str, dict[str, Any]], places: dict[tuple[str, str], tu
         problems.append(Problem(where, dotted(path), message, fix, document.line(*path)))
 
     for price_list in kinds["prices"].values():
-        for index, price in enumerate(price_list.prices):
-            if price.accelerator not in kinds["accelerators"]:
-                told = f"{price.accelerator!r} is not an accelerator of the catalog"
-                fix = suggest(price.accelerator, kinds["accelerators"], ACCELERATORS)
-                refuse("prices", price_list.name, ("prices", index, "accelerator"), told, fix)
+        problems += _of_unknown(price_list, *places[("prices", price_list.name)], kinds["accelerators"])
     for model in kinds["models"].values():
         if model.variant_of is not None and model.variant_of not in kinds["models"]:
             fix = suggest(model.variant_of, kinds["models"], MODELS)

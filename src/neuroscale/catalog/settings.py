@@ -18,7 +18,7 @@ from neuroscale.catalog.cluster_settings import (
 )
 from neuroscale.catalog.entries import LabelValue
 from neuroscale.core.errors import InputError, Problem
-from neuroscale.core.frozen import Frozen, Label, Positive, Source
+from neuroscale.core.frozen import Frozen, Label
 from neuroscale.core.validation import Money, parse, suggest, wrong
 from neuroscale.repo.layout import ACCELERATORS, PRICES, SETTINGS
 from neuroscale.repo.snapshot import Snapshot, read_text
@@ -33,64 +33,21 @@ class Repository(Frozen):
     smoke_account: Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99}(\[bot\])?)?$")] = ""
 
 
-class TokenSecret(Frozen):
-    """The Secret in every team's namespace that holds the Hugging Face token."""
-
-    name: Label
-    key: Annotated[str, Field(pattern=r"^[-._A-Za-z0-9]{1,253}$")]
+CodeOwner = Annotated[
+    str, Field(pattern=r"^(@[A-Za-z0-9][A-Za-z0-9-]*(/[A-Za-z0-9._-]+)?|[^\s@#]+@[^\s@#]+)$", max_length=100)
+]
 
 
-class Throughput(Frozen):
-    """MiB (2^20 bytes) per second, with their source. The value is required: the startup probe depends on it."""
+class Owners(Frozen):
+    """Who approves changes on GitHub, as users (`@user`), teams (`@organisation/team`) or e-mail addresses.
 
-    value: Positive
-    source: Source
-
-
-Way = Literal["hub", "bucket", "gcs-fuse", "pvc", "disk"]
-"""How a server gets its weights: vLLM downloads them from the hub; KServe copies them from a bucket before the server
-starts; or the server reads them from a bucket mounted with Cloud Storage FUSE, from another volume, or from a disk of
-the node, where downloads lie."""
-
-
-class ModelStore(Frozen):
-    """The sources of weights: the hub, and the organisation's own store for models that the hub lacks.
-
-    `store` is a URI prefix (null: the environment has none). `store_kind`: how a server reads the store, if its scheme
-    does not say that (a volume claim that is a bucket mounted with Cloud Storage FUSE). `throughput_mib_s`: the slowest
-    rates to plan with.
+    `services`: of all files but those of the others; `platform`: of what judges and of what clusters get; `catalog`: of
+    models, accelerators and prices. All of them may be the same people.
     """
 
-    hub: bool
-    store: Annotated[str, Field(pattern=r"^(gs|s3|pvc|file)://[A-Za-z0-9._/-]*[A-Za-z0-9]$")] | None
-    store_kind: Literal["bucket", "gcs-fuse", "pvc", "disk"] | None = None
-    throughput_mib_s: dict[Way, Throughput]
-
-    @model_validator(mode="after")
-    def _complete(self) -> ModelStore:
-        if self.store_kind is not None and self.store is None:
-            raise wrong("store_kind is set, but store is not", "Leave store_kind out.")
-        copied = self.store is not None and self.store.startswith(("gs://", "s3://"))
-        if self.store_kind is not None and copied != (self.store_kind == "bucket"):
-            raise wrong(
-                f"KServe {'copies' if copied else 'does not copy'} {self.store} before the server starts",
-                "Write `store_kind: bucket` for gs:// and s3:// alone; name a mounted bucket by its volume, pvc://CLAIM.",
-            )
-        needed = {"hub": self.hub, "disk": True, self.way_of_store: self.store is not None}
-        for way, is_needed in needed.items():
-            if is_needed and way not in self.throughput_mib_s:
-                raise wrong(
-                    f"throughput_mib_s lacks {way}",
-                    f"Write how many MiB a second come that way: `{way}: {{value: 100, source: ...}}`.",
-                )
-        return self
-
-    @property
-    def way_of_store(self) -> Way:
-        """How a server reads the files of the store."""
-        scheme = (self.store or "").partition("://")[0]
-        ways: dict[str, Way] = {"gs": "bucket", "s3": "bucket", "pvc": "pvc"}
-        return self.store_kind or ways.get(scheme, "disk")
+    services: Annotated[tuple[CodeOwner, ...], Field(min_length=1)]
+    platform: Annotated[tuple[CodeOwner, ...], Field(min_length=1)]
+    catalog: Annotated[tuple[CodeOwner, ...], Field(min_length=1)]
 
 
 class Certainty(Frozen):
@@ -135,8 +92,6 @@ class Environment(ClusterSettings):
 
     accelerators: Annotated[tuple[Label, ...], Field(min_length=1)]
     price_lists: tuple[Label, ...]
-    models: ModelStore
-    token_secret: TokenSecret
     ingress_namespaces: Annotated[tuple[Label, ...], Field(min_length=1)]
     monitoring_namespaces: tuple[Label, ...]
     default_availability: Literal["standard", "high"]
@@ -156,17 +111,6 @@ class Environment(ClusterSettings):
         if len(set(names)) != len(names):
             raise wrong("a name stands twice", "List each name once.")
         return names
-
-    @model_validator(mode="after")
-    def _reads_a_store(self) -> Environment:
-        if self.service_account is not None and not (self.models.store or "").startswith(("gs://", "s3://", "pvc://")):
-            told = "service_account is set, and no pod uses it: the environment has no store in a bucket or a volume"
-            raise wrong(told, "Set models.store, or leave service_account out.")
-        bucket = self.service_account is not None and self.service_account.bucket_secret is not None
-        if self.secret_store is not None and not (self.models.hub or bucket):
-            told = "secret_store is set, and there is no Secret to write: no Hub token, and no keys of a bucket"
-            raise wrong(told, "Set models.hub or service_account.bucket_secret, or leave secret_store out.")
-        return self
 
 
 LONGEST_DAYS = 366
@@ -287,13 +231,15 @@ PRODUCTION_RULES = tuple(ProductionRules().levels)
 
 class Settings(Frozen):
     """The whole file. `certificates`: who signs the certificates of the gateways in each folder of platform/clusters
-    (default: own). `tool_bundle`: where set-up takes built tools from; it reads that line itself, without a parser."""
+    (default: own). `owners`: whom `.github/CODEOWNERS` is rendered with (default: that file is nobody's to render).
+    `tool_bundle`: where set-up takes built tools from; it reads that line itself, without a parser."""
 
     schema_version: Literal[1]
     organization: Annotated[str, Field(min_length=1, max_length=100)]
     domain: Host
     registry: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9./]{0,200}[a-z0-9])?$")]
     repository: Repository
+    owners: Owners | None = None
     tool_bundle: Annotated[str, Field(pattern=r'^(https://[^\s"\\]+)?$', max_length=1000)] = ""
     certificates: dict[ClusterKind, Signer] = Field(default_factory=dict)
     exceptions: Exceptions = Field(default_factory=Exceptions)
@@ -329,6 +275,15 @@ class Settings(Frozen):
 def load_settings(snapshot: Snapshot) -> Settings:
     """The settings of a repository. Raises InputError with every problem."""
     return parse(Settings, read_text(snapshot, SETTINGS), SETTINGS)
+
+
+def local_environment(settings: Settings) -> str:
+    """The environment of the cluster on this machine: the first with `cluster: local`. Raises InputError if none is."""
+    for name, environment in settings.environments.items():
+        if environment.cluster == "local":
+            return name
+    fix = "Add an environment with `cluster: local`, or start the forge alone: `neuroscale local up --no-cluster`."
+    raise InputError.at(SETTINGS, "environments", "has none for the cluster of this machine", fix)
 
 
 def check_settings(settings: Settings, catalog: Catalog) -> None:

@@ -32,49 +32,65 @@ class Command(NamedTuple):
     summary: str
 
 
-COMMANDS = {  # in the order of the help
-    "plan": Command("plan", "show_plan", "Show what the platform decides for a request."),
-    "model": Command("model", "show_model", "Show a model's parameters, weights, KV cache and state."),
-    "fit": Command("fit", "show_fit", "Say whether a model fits an accelerator under vLLM, and why."),
-    "speed": Command("speed", "show_speed", "Say how fast a model answers under a load, and how sure that is."),
-    "advise": Command("advise", "show_advice", "Set the best choices for a form's answers side by side."),
-    "compare": Command("compare", "compare", "Set the measured speed of services or models side by side."),
-    "explain": Command("explain", "explain", "Say why a server ended, and which configuration starts."),
-    "render": Command("render", "render_request", "Render a request and its plan to manifests."),
-    "replan": Command("replan", "replan_service", "Plan one service again in its folder: offline."),
-    "upgrade": Command("upgrade", "upgrade_services", "Plan services anew where what they came from moved."),
-    "new": Command("new", "new", "Fill in the form: plan, render and write a service's folder."),
-    "request": Command("request", "request_service", "Ask for a service: open its pull request."),
-    "update": Command("update", "update_service", "Change a service's answers or overrides: open its pull request."),
-    "promote": Command("promote", "promote_service", "Carry a service's answers into another environment."),
-    "retire": Command("retire", "retire_service", "Remove a service, with what it saves and what remains."),
-    "restore": Command("retire", "restore_service", "Bring back a service that was removed."),
-    "gate": Command("gate", "gate", "Judge manifests."),
-    "comment": Command("comment", "comment_on", "Write the gate's report as the comment of a pull request."),
-    "keys": Command("keys", "make_keys", "Make the API keys that an environment's services lack."),
-    "bench-merged": Command("bench", "bench_merged", "Measure the services that the newest merge added."),
-    "after-merge": Command("after_merge", "react_to_smoke_tests", "Comment on merges, and revert what fails."),
-    "serve": Command("serve", "serve_plans", "Serve pages to ask on, and a portal's API."),
-    "demo": Command("demo", "show_demo", "Show the main job from answers to a merge, in a scratch copy."),
-    "status": Command("status", "show_status", "Judge a cluster's services, and print their addresses."),
-    "smoke": Command("smoke", "look_at_services", "Test whether deployed services match Git."),
-    "history": Command(
-        "history", "show_history", "Tell a service's changes: who asked, what changed, when it was live."
-    ),
-    "metrics": Command("metrics", "show_metrics", "Show a service's latency, tokens, queue and cache."),
-    "showback": Command("showback", "show_costs", "Show what services cost, in rows that add up to the bill."),
-    "token-cost": Command("token_cost", "show_token_costs", "Show what a million tokens of each service cost."),
-    "reconcile": Command("reconcile", "reconcile_costs", "Compare what services cost with what plans said."),
-    "query": Command("query", "query_service", "Ask a service, and print the figures of the answer."),
-    "bench": Command("bench", "bench", "Measure how fast a service or an endpoint answers, with guidellm."),
-    "key": Command("key", "manage_key", "Make a service's API key if it is missing, or replace it."),
-    "catalog": Command("catalog", "app", "Add models, find what is out of date, render the form."),
-    "prices": Command("prices", "app", "Bring the catalog's prices up to date."),
-    "milestones": Command("milestones", "run_milestones", "Run the lessons: failures, and what prevents them."),
-    "local": Command("local", "app", "The platform on this machine: forge, runner, cluster and Argo CD."),
-    "platform": Command("platform", "app", "Render, install and price a cluster's objects."),
-    "policy": Command("policy", "app", "Show, render and create policies."),
+GROUPS = {  # in the order of the help
+    "Decide": {
+        "plan": Command("plan", "show_plan", "Show what the platform decides for a request."),
+        "model": Command("model", "show_model", "Show a model's parameters, weights, KV cache and state."),
+        "fit": Command("fit", "show_fit", "Say whether a model fits an accelerator under vLLM, and why."),
+        "speed": Command("speed", "show_speed", "Say how fast a model answers under a load, and how sure that is."),
+        "advise": Command("advise", "show_advice", "Set the best choices for a form's answers side by side."),
+        "compare": Command("compare", "compare", "Set the measured speed of services or models side by side."),
+        "explain": Command("explain", "explain", "Say why a server ended, and which configuration starts."),
+    },
+    "Change": {
+        "new": Command("new", "new", "Fill in the form: plan, render and write a service's folder."),
+        "request": Command("request", "request_service", "Ask for a service: open its pull request."),
+        "update": Command(
+            "update", "update_service", "Change a service's answers or overrides: open its pull request."
+        ),
+        "promote": Command("promote", "promote_service", "Carry a service's answers into another environment."),
+        "retire": Command("retire", "retire_service", "Remove a service, with what it saves and what remains."),
+        "restore": Command("retire", "restore_service", "Bring back a service that was removed."),
+        "render": Command("render", "render_request", "Render a request and its plan to manifests."),
+        "replan": Command("replan", "replan_service", "Plan one service again in its folder: offline."),
+        "upgrade": Command("upgrade", "upgrade_services", "Plan services anew where what they came from moved."),
+        "gate": Command("gate", "gate", "Judge manifests."),
+    },
+    "Operate": {
+        "status": Command("status", "show_status", "Judge a cluster's services, and print their addresses."),
+        "smoke": Command("smoke", "look_at_services", "Test whether deployed services match Git."),
+        "history": Command(
+            "history", "show_history", "Tell a service's changes: who asked, what changed, when it was live."
+        ),
+        "metrics": Command("metrics", "show_metrics", "Show a service's latency, tokens, queue and cache."),
+        "query": Command("query", "query_service", "Ask a service, and print the figures of the answer."),
+        "bench": Command("bench", "bench", "Measure how fast a service or an endpoint answers, with guidellm."),
+        "key": Command("key", "manage_key", "Make a service's API key if it is missing, or replace it."),
+        "keys": Command("keys", "make_keys", "Make the API keys that an environment's services lack."),
+        "serve": Command("serve", "serve_plans", "Serve pages to ask on, and a portal's API."),
+        "local": Command("local", "app", "The platform on this machine: forge, runner, cluster and Argo CD."),
+        "platform": Command("platform", "app", "Render, install and price a cluster's objects."),
+        "tools": Command("tools", "app", "Install the upstream tools that commands run."),
+    },
+    "Cost": {
+        "showback": Command("showback", "show_costs", "Show what services cost, in rows that add up to the bill."),
+        "token-cost": Command("token_cost", "show_token_costs", "Show what a million tokens of each service cost."),
+        "reconcile": Command("reconcile", "reconcile_costs", "Compare what services cost with what plans said."),
+        "prices": Command("prices", "app", "Bring the catalog's prices up to date."),
+    },
+    "Repository": {
+        "catalog": Command("catalog", "app", "Add models, find what is out of date, render the form."),
+        "policy": Command("policy", "app", "Show, render and create policies."),
+        "milestones": Command("milestones", "run_milestones", "Run the lessons: failures, and what prevents them."),
+        "demo": Command("demo", "show_demo", "Show the main job from answers to a merge, in a scratch copy."),
+    },
+    "For workflows": {
+        "comment": Command("comment", "comment_on", "Write the gate's report as the comment of a pull request."),
+        "bench-merged": Command("bench", "bench_merged", "Measure the services that the newest merge added."),
+        "after-merge": Command("after_merge", "react_to_smoke_tests", "Comment on merges, and revert what fails."),
+    },
 }
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 
 class CommandTable(TyperGroup):
@@ -102,9 +118,11 @@ class CommandTable(TyperGroup):
         return typer.main.get_group(holder).commands[cmd_name]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        """Print the table of the commands."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
+        """Print the table of the commands, a section for each group."""
+        widest = max(map(len, COMMANDS))
+        for group, commands in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(name.ljust(widest), command.summary) for name, command in commands.items()])
 
 
 def _exit(exit_status: int, **_: Any) -> None:

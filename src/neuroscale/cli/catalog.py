@@ -16,6 +16,7 @@ from neuroscale.actions.measurement_records import of_bench
 from neuroscale.actions.service_change import ForgeChoice
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.model_lookup import find_model
+from neuroscale.catalog.settings import load_settings
 from neuroscale.catalog.staleness import Remark, Staleness, staleness
 from neuroscale.cli.options import (
     JsonOption,
@@ -31,7 +32,7 @@ from neuroscale.core.errors import ExitStatus
 from neuroscale.core.files import write_public
 from neuroscale.core.printable import counted, terminal
 from neuroscale.models.hub import HubModel
-from neuroscale.rendering.scaffolder.form import label, with_models
+from neuroscale.rendering.scaffolder.form import as_configured, label
 from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.repo.layout import find_root
 from neuroscale.repo.snapshot import FolderSnapshot
@@ -181,11 +182,11 @@ def check_catalog(as_json: JsonOption = False, repository: RepositoryOption = No
 
 @app.command("form")
 def render_form(repository: RepositoryOption = None) -> int:
-    """Write the form's list of models as the catalog has them, grouped by family."""
+    """Write the form's models, teams, environments and repository."""
     root = find_root(repository or Path.cwd())
     snapshot = FolderSnapshot(root)
     template = load_template(snapshot)
-    text = with_models(template, load_catalog(snapshot))
+    text = as_configured(template, load_catalog(snapshot), load_settings(snapshot))
     if text == template.files["template.yaml"]:
         typer.echo(f"{template.where}: is up to date")
     else:

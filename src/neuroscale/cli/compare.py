@@ -17,8 +17,8 @@ from neuroscale.actions.comparison import (
     subjects_of,
     usual_load,
 )
-from neuroscale.actions.open_repository import open_repository
-from neuroscale.cli.options import JsonOption, RepositoryOption, plain_console, print_json
+from neuroscale.actions.open_repository import open_inputs
+from neuroscale.cli.options import InputsOption, JsonOption, plain_console, print_json, say_source
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.printable import terminal
 from neuroscale.planning.speed.load import MOST_USERS
@@ -39,11 +39,12 @@ def compare(
     prompt_tokens: Annotated[int | None, typer.Option("--prompt-tokens", help="Tokens of each prompt.", min=1)] = None,
     answer_tokens: Annotated[int | None, typer.Option("--answer-tokens", help="Tokens of each answer.", min=2)] = None,
     as_json: JsonOption = False,
-    repository: RepositoryOption = None,
+    repository: InputsOption = None,
 ) -> int:
     """Set the measured speed of services or models side by side under one load, and name what is not comparable. What
     was not measured is predicted, and says so. Exit status 1: of one, no figure is known."""
-    opened = open_repository(repository)
+    opened = open_inputs(repository)
+    say_source(opened.catalog_note)
     servers = [subject for named in subjects for subject in subjects_of(named, opened)]
     if len(servers) < 2:
         fault = f"names {len(servers)} server, and nothing to compare it with"

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from neuroscale.actions.chosen_cluster import Where
 from neuroscale.catalog.model_lookup import load_model
 from neuroscale.cli.options import (
     TO_STDERR,
@@ -23,13 +22,13 @@ from neuroscale.cli.options import (
     ServiceEnvironmentOption,
     TokenFileOption,
     print_json,
+    say_source,
     split_words,
 )
 from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.explain import LogLine, read_log
 from neuroscale.explain.explanation import Explanation, explain_lines
 from neuroscale.planning.fit_question import Question
-from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.report.cause_view import cause_lines, cause_mapping
 
 _LONGEST_READING = 600  # seconds
@@ -82,19 +81,23 @@ def explain(
     reads a log (--log), or the logs and the state of a service's pod in its cluster. Of a service that answers, say why
     it is slow: the bound that it hits, by its counters, beside its plan, and what would help. Exit status: 0 it started
     and hits no bound, 1 it did not or does, 2 the log cannot be read."""
-    from neuroscale.actions.open_repository import open_repository
+    from neuroscale.actions.open_repository import open_inputs, repository_of
 
     if not service and log is None:
         fix = "Write explain SERVICE, or explain --log FILE (--log - for standard input), or both."
         raise InputError.at("the command line", "SERVICE", "names neither a service nor a log", fix)
-    opened = open_repository(repository)
+    opened = open_inputs(repository)
+    if service or record:
+        repository_of(opened)
+    say_source(opened.catalog_note)
     look_up = partial(load_model, catalog=opened.catalog)
     question = Question(
         model, accelerator or None, count, split_words(vllm_args), vllm_version, memory_gib, None, look_up=look_up
     )
     if log is not None and not service:
-        explained = explain_lines(_read(log), question, opened.catalog, policies=FolderSnapshot(opened.root))
+        explained = explain_lines(_read(log), question, opened.catalog, policies=opened.files)
     else:
+        from neuroscale.actions.chosen_cluster import Where
         from neuroscale.actions.explained_service import explain_log_of, explain_service
 
         if not 0 <= seconds <= _LONGEST_READING or 0 < seconds < 1:
@@ -102,10 +105,12 @@ def explain(
             raise InputError.at("the command line", "--seconds", f"{seconds:g} is not a time to read counters", fix)
         where = Where(context, kubeconfig, state)
         if log is not None:
-            explained = explain_log_of(service, environment, _read(log), question, where, opened)
+            explained = explain_log_of(service, environment, _read(log), question, where, repository_of(opened))
         else:
             seconds = 0 if record else seconds  # a start has no counters
-            explained = explain_service(service, environment, where, question, opened, seconds, TO_STDERR)
+            explained = explain_service(
+                service, environment, where, question, repository_of(opened), seconds, TO_STDERR
+            )
     if not record:
         return show(explained, as_json=as_json)
     from neuroscale.actions import measurement_records
@@ -114,7 +119,7 @@ def explain(
 
     measured = measurement_records.of_start(explained, opened.catalog)
     forge = ForgeChoice(repository, remote, token_file, local)
-    return record_measurement(measured, opened.root, forge, dry_run=dry_run, as_json=as_json)
+    return record_measurement(measured, repository_of(opened).root, forge, dry_run=dry_run, as_json=as_json)
 
 
 def show(explained: Explanation, *, as_json: bool) -> int:

@@ -14,16 +14,17 @@ from neuroscale.cli.options import (
     ArgumentsOption,
     BandwidthOption,
     CountOption,
+    InputsOption,
     JsonOption,
     MemoryOption,
     ModelOption,
     PictureOption,
-    RepositoryOption,
     UsedOption,
     VariablesOption,
     VersionOption,
     plain_console,
     print_json,
+    say_source,
     split_words,
 )
 from neuroscale.core.errors import ExitStatus, InputError
@@ -46,13 +47,15 @@ def show_fit(
     ] = None,
     picture: PictureOption = None,
     as_json: JsonOption = False,
-    repository: RepositoryOption = None,
+    repository: InputsOption = None,
 ) -> int:
     """Say whether a model fits an accelerator under vLLM, how much it serves at once, and why. Exit status 1: it does
     not."""
-    from neuroscale.actions.open_repository import open_repository
+    from neuroscale.actions.open_repository import open_inputs
 
-    catalog = open_repository(repository).catalog
+    opened = open_inputs(repository)
+    say_source(opened.catalog_note)
+    catalog = opened.catalog
     question = Question(
         model,
         accelerator,

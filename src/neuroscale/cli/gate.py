@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neuroscale.cli.options import Reports, RepositoryOption, plain_console, write_whole
+from neuroscale.core import delivered
 from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError, UntrustedError
 
 if TYPE_CHECKING:
@@ -144,8 +145,11 @@ def _judge(
         git.close()
 
 
-def _root(repository: Path | None) -> Path:
-    """The repository whose policies judge: the named one, the one around the current folder, or this program's own."""
+def _root(repository: Path | None) -> Path | None:
+    """The repository whose policies judge: the named one, the one around the current folder, or this program's own.
+
+    None where there is no such repository, because the program comes from a wheel.
+    """
     from neuroscale.repo.layout import find_root
 
     if repository is not None:
@@ -153,7 +157,7 @@ def _root(repository: Path | None) -> Path:
     try:
         return find_root(Path.cwd())
     except InputError:
-        return find_root(Path(__file__).parent)
+        return None if delivered.CHECKOUT is None else find_root(delivered.CHECKOUT)
 
 
 def _no_verdict(error: NeuroscaleError) -> Verdict:

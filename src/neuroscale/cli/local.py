@@ -42,7 +42,10 @@ def local_up(
     ] = None,
     environments: Annotated[
         list[str] | None,
-        typer.Option("--environment", help="An environment to deploy onto the cluster. Default: dev and local."),
+        typer.Option(
+            "--environment",
+            help="An environment to deploy onto the cluster. Default: the local one and the first other.",
+        ),
     ] = None,
     also: Annotated[
         list[str] | None,

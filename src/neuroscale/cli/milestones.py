@@ -16,10 +16,10 @@ from neuroscale.core.errors import ExitStatus, InputError
 from neuroscale.core.files import write_public
 from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import counted, terminal, terminal_lines
-from neuroscale.milestones.lessons import FOLDER, Lesson, Part, choose, find_lessons, is_current, renew
+from neuroscale.milestones.lessons import FOLDER, Lesson, Part, choose, find_lessons, find_places, is_current, renew
 from neuroscale.milestones.run_table import PAGE, renewed, word
 from neuroscale.milestones.running import Ending, LessonRun, State, run_lessons
-from neuroscale.repo.layout import find_root
+from neuroscale.repo.layout import SETTINGS
 
 _SHOWN_LINES = 15
 """The lines that are shown of the output of a program that does not hold."""
@@ -152,8 +152,11 @@ def run_milestones(
     lessons that need the local platform it starts one in .state/milestones, unless one runs in .state/local. Exit
     status 1: a failure no longer happens, or is not prevented; 3: a lesson was not run."""
 
-    root = find_root(repository or Path.cwd())
-    lessons = choose(find_lessons(root), names or [], without_platform=without_platform)
+    root, source = find_places(repository)
+    lessons = choose(find_lessons(source), names or [], without_platform=without_platform)
+    if renew and not (source / SETTINGS).is_file():
+        message, fix = "writes into pages, and these came with the package", "Run it in a complete clone."
+        raise InputError.at("the command line", "--renew", message, fix)
     console = plain_console()
     if listed:
         if as_json:
@@ -182,7 +185,7 @@ def run_milestones(
                 if ending.state == "holds" and not is_current(lesson, part, ending.output)
             ]
     if renew:
-        _renew_table(root, outcomes)
+        _renew_table(source, outcomes)
     if as_json:
         print_json(as_mapping(outcomes, stale))
     else:

@@ -7,13 +7,11 @@ from typing import Annotated
 
 import typer
 
-from neuroscale.actions.open_repository import open_repository
-from neuroscale.catalog import Catalog
+from neuroscale.actions.open_repository import open_inputs
 from neuroscale.catalog.model_lookup import load_model
-from neuroscale.cli.options import JsonOption, RepositoryOption, plain_console, print_json
-from neuroscale.core.errors import ExitStatus, InputError
+from neuroscale.cli.options import InputsOption, JsonOption, plain_console, print_json, say_source
+from neuroscale.core.errors import ExitStatus
 from neuroscale.models.facts_json import as_mapping
-from neuroscale.repo.layout import find_root
 
 
 def show_model(
@@ -24,10 +22,14 @@ def show_model(
         ),
     ],
     as_json: JsonOption = False,
-    repository: RepositoryOption = None,
+    repository: InputsOption = None,
 ) -> int:
     """Show a model's parameters, its active ones in both conventions, its weights by group, its KV cache and state."""
-    facts = load_model(name, _catalog(repository))
+    opened = open_inputs(repository)
+    own_files = opened.is_example and Path(name).exists()  # they come before an entry that the program brings
+    if name in opened.catalog.models and not own_files:
+        say_source(opened.catalog_note)
+    facts = load_model(name, None if own_files else opened.catalog)
     if as_json:
         print_json(as_mapping(facts))
     else:
@@ -35,13 +37,3 @@ def show_model(
 
         print_model(facts, plain_console())
     return ExitStatus.PASSED
-
-
-def _catalog(repository: Path | None) -> Catalog | None:
-    """The catalog of the named repository, or of the one around the current folder; None outside a repository."""
-    if repository is None:
-        try:
-            find_root(Path.cwd())
-        except InputError:
-            return None
-    return open_repository(repository).catalog

@@ -10,14 +10,15 @@ import typer
 
 from neuroscale.cli.options import (
     TO_STDERR,
+    InputsOption,
     JsonOption,
     KubeconfigOption,
     PictureOption,
-    RepositoryOption,
     plain_console,
     print_json,
 )
 from neuroscale.core.errors import ExitStatus
+from neuroscale.core.printable import terminal
 
 
 def show_plan(
@@ -26,17 +27,40 @@ def show_plan(
         str | None, typer.Option("--context", help="Compare with the nodes and quotas of this kubeconfig context.")
     ] = None,
     kubeconfig: KubeconfigOption = None,
+    accelerators: Annotated[
+        str, typer.Option("--accelerators", help="Consider these alone, as A,B: not those of the environment.")
+    ] = "",
+    prices: Annotated[
+        str,
+        typer.Option(
+            "--prices",
+            metavar="LIST|FILE",
+            help="Take prices from this list of the catalog, or from a file in its form: not the environment's lists.",
+        ),
+    ] = "",
     picture: PictureOption = None,
     as_json: JsonOption = False,
-    repository: RepositoryOption = None,
+    repository: InputsOption = None,
 ) -> int:
     """Show what the platform decides for a request: accelerator, memory, flags, price. Exit status 1: refused, or the
     cluster has no room for it now."""
-    from neuroscale.actions.open_repository import open_repository
+    from neuroscale.actions.open_repository import open_inputs
     from neuroscale.planning.override_shortfalls import unmet_demands
 
-    opened = open_repository(repository)
+    opened = open_inputs(repository)
     wanted = opened.read_request(request, TO_STDERR)
+    sources = [opened.settings_note] if opened.is_example else []
+    if accelerators or prices:
+        named = [name.strip() for name in accelerators.split(",")] if accelerators else []
+        chosen = opened.prices(prices) if prices else None
+        with opened.named():
+            opened = opened.considering(wanted.environment, named, chosen)
+        environment = opened.settings.environments[wanted.environment]
+        told = [f"the accelerators {', '.join(environment.accelerators)}"] if named else []
+        told += [f"prices of {prices}"] if chosen else []
+        sources.append(f"For this plan alone, {wanted.environment} has {' and '.join(told)}.")
+    for note in sources:
+        typer.echo(terminal(note), err=as_json)
     planned = opened.plan(wanted)
     if picture is not None:
         from neuroscale.report.memory_picture import write_picture
@@ -58,6 +82,7 @@ def show_plan(
         room, name = room_for(opened, wanted, planned, context, kubeconfig)
     if as_json:
         facts = planned.model_dump(mode="json") | {"unmet_demands": list(unmet)}
+        facts |= {"sources": sources} if sources else {}
         if advice is not None:
             from neuroscale.report.advice_view import instead
 

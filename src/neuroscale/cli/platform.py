@@ -150,13 +150,13 @@ def render_platform(
     ] = False,
     repository: RepositoryOption = None,
 ) -> int:
-    """Render Argo CD's files, runtimes, tenancy and upstream's charts from settings and catalog."""
+    """Render Argo CD's files, runtimes, tenancy, upstream's charts and CODEOWNERS from settings and catalog."""
 
     root = find_root(repository or Path.cwd())
     snapshot = FolderSnapshot(root)
-    settings, catalog = load_settings(snapshot), load_catalog(snapshot)
-    check_settings(settings, catalog)
-    rendered = files.render(snapshot, catalog, settings)
+    settings = load_settings(snapshot)
+    check_settings(settings, load_catalog(snapshot))
+    rendered = files.render_repository(snapshot)
     for note in domain_notes(settings):
         typer.echo(f"Note: {note}", err=True)
     if check:

@@ -16,13 +16,14 @@ from neuroscale.cli.options import (
     ArgumentsOption,
     BandwidthOption,
     CountOption,
+    InputsOption,
     JsonOption,
     MemoryOption,
     ModelOption,
-    RepositoryOption,
     VersionOption,
     plain_console,
     print_json,
+    say_source,
     split_words,
 )
 from neuroscale.core.errors import ExitStatus, InputError
@@ -108,18 +109,20 @@ def show_speed(
         Path | None, typer.Option("--picture", help="Draw the figures over the users into this file (.svg or .png).")
     ] = None,
     as_json: JsonOption = False,
-    repository: RepositoryOption = None,
+    repository: InputsOption = None,
 ) -> int:
     """Say how fast a replica answers under a load: time to the first token, time between tokens, tokens a second. Exit
     status 1: the model does not start, its speed is unknown, or --p95-ttft is not kept."""
-    from neuroscale.actions.open_repository import open_repository
+    from neuroscale.actions.open_repository import open_inputs
 
     for option, value in (("--requests-per-second", requests_per_second), ("--p95-ttft", p95_ttft)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise InputError.at("the command line", option, f"{value:g} is not a number above 0", "Write one above 0.")
     if requests_per_second is not None:
         users = MOST_USERS
-    catalog = open_repository(repository).catalog
+    opened = open_inputs(repository)
+    say_source(opened.catalog_note)
+    catalog = opened.catalog
     question = Question(
         model,
         accelerator,

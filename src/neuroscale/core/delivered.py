@@ -22,3 +22,15 @@ EXAMPLE = _PACKAGE / "repo" / "example"
 
 FOLDER: Path = _CARRIED if CHECKOUT is None else CHECKOUT
 """The folder of all delivered files. A checkout that a judge unpacked holds only those that the gate reads."""
+
+
+def install_command(purpose: str, in_checkout: str = "make setup") -> str:
+    """The command that installs the missing tools: `in_checkout`, or the one for that purpose where a wheel runs."""
+    return f"neuroscale tools install --for {purpose}" if CHECKOUT is None else in_checkout
+
+
+def repair_advice() -> str:
+    """The sentence for a user whose copy of the package lacks a delivered file."""
+    if CHECKOUT is None:
+        return "Install the package's wheel anew."
+    return "Install the package with `make setup` in a complete clone."

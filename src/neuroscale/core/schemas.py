@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from neuroscale.core import tool_cache
+from neuroscale.core import delivered, tool_cache
 from neuroscale.core.errors import UntrustedError
 
 INDEX = "kinds.json"
@@ -45,7 +45,7 @@ class SchemaSet:
             found: list[dict[str, Any]] = json.loads((self.folder / CRDS).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise UntrustedError(
-                f"{self.folder / CRDS} cannot be read. Delete its folder, run `make setup`."
+                f"{self.folder / CRDS} cannot be read. Delete its folder and run `{_install()}`."
             ) from error
         return found
 
@@ -58,7 +58,7 @@ def find() -> SchemaSet:
     try:
         return load(tool_cache.schema_pins().folder)
     except tool_cache.PinError as error:
-        raise UntrustedError(f"{error} Install the package with `make setup` in a complete clone.") from error
+        raise UntrustedError(f"{error} {delivered.repair_advice()}") from error
 
 
 def load(folder: Path) -> SchemaSet:
@@ -72,14 +72,18 @@ def load(folder: Path) -> SchemaSet:
             for row in rows
         }
     except OSError as error:
-        raise UntrustedError("The schemas are not built. Run `make setup`.") from error
+        raise UntrustedError(f"The schemas are not built. Run `{_install()}`.") from error
     except (ValueError, KeyError, TypeError) as error:
         raise UntrustedError(
-            f"The index {folder / INDEX} cannot be read. Delete its folder and run `make setup`."
+            f"The index {folder / INDEX} cannot be read. Delete its folder and run `{_install()}`."
         ) from error
     if not kinds:
-        raise UntrustedError(f"The index {folder / INDEX} is empty. Delete its folder and run `make setup`.")
+        raise UntrustedError(f"The index {folder / INDEX} is empty. Delete its folder and run `{_install()}`.")
     return SchemaSet(folder, f"{folder}/{LAYOUT}", kinds)
+
+
+def _install() -> str:
+    return delivered.install_command("gate")
 
 
 def schema_file(api_version: str, kind: str) -> str:

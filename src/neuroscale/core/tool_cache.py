@@ -46,9 +46,10 @@ FILES = "files"
 """The folder beside a binary that holds the files that it reads at run time."""
 
 _TOOLS_FOLDER = Path("platform/local/tools")
-_SCHEMA_CODE = (
-    *(f"scripts/bootstrap/{name}.py" for name in ("custom_schemas", "kind_schema", "schema_build")),
-    "src/neuroscale/core/schemas.py",
+_PACKAGE = Path(__file__).resolve().parents[1]
+_SCHEMA_CODE = tuple(
+    _PACKAGE / name
+    for name in ("tools/custom_schemas.py", "tools/kind_schema.py", "tools/schema_build.py", "core/schemas.py")
 )
 _REQUIREMENT = re.compile(r"^(?P<path>[^\s()]+)\s+(?P<version>v[^\s]+)")
 _LOCKED = re.compile(r"^(?P<name>[A-Za-z0-9_.-]+)==(?P<version>[^\s;\\]+)", re.MULTILINE)
@@ -219,7 +220,7 @@ def schema_pins(repository: Path = delivered.FOLDER) -> SchemaPins:
     modules.append(tool("kyverno", repository).module)
     _, version = pinned(repository / "requirements" / "runtime.txt", "kubernetes-validate")
     # The code that converts the sources decides the content of the schemas, too.
-    code = [_read(repository / name) for name in _SCHEMA_CODE]
+    code = [_read(path) for path in _SCHEMA_CODE]
     key = digest(*code, version, *(f"{module} {module.checksum}" for module in modules))
     return SchemaPins(tuple(modules), version, cache_folder() / "schemas" / key)
 
@@ -372,7 +373,8 @@ def find_tool(name: ToolName) -> Tool:
         wanted = tool(name)
         fault = problem(wanted)
     except PinError as error:
-        raise UntrustedError(f"{error} Install the package with `make setup` in a complete clone.") from error
+        raise UntrustedError(f"{error} {delivered.repair_advice()}") from error
     if fault is not None:
-        raise UntrustedError(f"{fault}. Run `make setup`.")
+        command = delivered.install_command("gate" if name in GATE_TOOLS else "platform")
+        raise UntrustedError(f"{fault}. Run `{command}`.")
     return wanted

@@ -177,7 +177,7 @@ def platform_steps(set_up: Callable[[Callable[[str], None]], None]) -> list[Step
 
     def begin(demo: Demo) -> None:
         set_up(demo.say)
-        demo.fresh_branch("main", demo.start)
+        demo.fresh_branch("main", steps.START)
         if demo.state.exists():
             demo.say("An earlier demo's forge and cluster are removed.")
             down(demo.state, demo.say, delete=True)

@@ -20,7 +20,7 @@ from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError, Untr
 from neuroscale.core.files import write_private
 from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import one_line
-from neuroscale.demo.steps import PLATFORM, Demo, Log, Result
+from neuroscale.demo.steps import PLATFORM, START, Demo, Log, Result
 from neuroscale.local.start_and_stop import down
 from neuroscale.local.state import State, read_json
 from neuroscale.repo.git import Git
@@ -44,16 +44,25 @@ class StepFailedError(NeuroscaleError):
         self.exit_status = exit_status
 
 
-def run_steps(steps: Sequence[Step], source: Path, state: Path, *, keep: bool, again: str) -> None:
+def run_steps(
+    steps: Sequence[Step],
+    source: Path,
+    state: Path,
+    *,
+    keep: bool,
+    again: str,
+    prepare: Callable[[Demo], None] | None = None,
+) -> None:
     """Run the steps, from the first that did not end well in an earlier run on the same commit of `source`, and sum up.
 
     `state`: the folder of forge and cluster; what is kept lies beside it. `again`: the command that runs the demo.
-    Raises StepFailedError; then forge and cluster go on. After an interruption they are ended, and their files stay.
+    `prepare` may commit to a new clone before the first step. Raises StepFailedError; then forge and cluster go on.
+    After an interruption they are ended, and their files stay.
     """
     start = time.monotonic()
     folder = state.absolute().with_name(f"{state.name}-progress")
     with _own(folder):
-        demo, done = _opened(folder, source, state, keep=keep)
+        demo, done = _opened(folder, source, state, prepare, keep=keep)
         if done:
             demo.say(f"The demo goes on at step {done + 1} of {len(steps)}. Remove {folder} first to begin at 1.")
         for number, step in enumerate(steps, start=1):
@@ -97,7 +106,9 @@ def _own(folder: Path) -> Iterator[None]:
         yield
 
 
-def _opened(folder: Path, source: Path, state: Path, *, keep: bool) -> tuple[Demo, int]:
+def _opened(
+    folder: Path, source: Path, state: Path, prepare: Callable[[Demo], None] | None, *, keep: bool
+) -> tuple[Demo, int]:
     """The demo as an earlier run left it, and the number of its steps that are done; else a new one."""
     git = Git(source)
     start = git.commit("HEAD", "HEAD")
@@ -113,6 +124,9 @@ def _opened(folder: Path, source: Path, state: Path, *, keep: bool) -> tuple[Dem
     demo = Demo(folder / _CLONE, Log(sys.stdout, folder / _LOG), start, state, keep=keep or record.get("keep") is True)
     if not record:
         demo.git("switch", "--quiet", "--force-create", "main")
+        if prepare is not None:
+            prepare(demo)
+        demo.git("branch", "--force", START)
         return demo, 0
     demo.facts = record["facts"]
     demo.results = [Result(**result) for result in record["results"]]

@@ -1,7 +1,8 @@
 """Runs the demo: the main job from answers to a merge, with the same commands that people type.
 
 It works in a clone of this repository in a scratch folder and on a forge of its own, so that this repository stays
-untouched, and ends with an error when a step does not end as it must.
+untouched. The clone gets the example organisation's settings, teams and services, whatever this repository's names are.
+It ends with an error when a step does not end as it must.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from neuroscale.core.money_and_time import duration
 from neuroscale.demo.forge import platform_steps
 from neuroscale.demo.progress import Step, run_steps
 from neuroscale.demo.setup import set_up_beside
-from neuroscale.demo.steps import DENSE_EXAMPLE, EXAMPLE, MANIFEST, Demo, Result, edit
+from neuroscale.demo.steps import DENSE_EXAMPLE, EXAMPLE, MANIFEST, START, Demo, Result, edit
+from neuroscale.rendering.example_files import make_example
 from neuroscale.repo.layout import find_root
 
 _POLICY = "no-mutable-image-tags"
@@ -36,12 +38,21 @@ def run_demo(state: Path | None, *, keep: bool) -> int:
         again = shlex.join([own_program(), "demo", *options])
     with set_up_beside() as rest:
         steps = [*_OWN_STEPS, *platform_steps(rest.wait)]
-        run_steps(steps, source, state or source / ".state" / "demo", keep=keep, again=again)
+        run_steps(
+            steps, source, state or source / ".state" / "demo", keep=keep, again=again, prepare=_become_the_example
+        )
     return ExitStatus.PASSED
 
 
+def _become_the_example(demo: Demo) -> None:
+    """Commit the example organisation's own files to main, where they differ."""
+    if make_example(demo.root):
+        demo.commit("Take the names of the example organisation")
+        demo.say("The scratch clone gets the example organisation's settings, teams and services in place of yours.")
+
+
 def _green(demo: Demo) -> None:
-    demo.fresh_branch("support-chat", demo.start)
+    demo.fresh_branch("support-chat", START)
     demo.neuroscale("new", "--answers", EXAMPLE, expect=ExitStatus.PASSED)
     demo.commit("Serve Gemma 4 26B-A4B for support-chat")
     start = time.monotonic()
@@ -70,7 +81,7 @@ def _caught(demo: Demo) -> None:
 
 
 def _sabotaged(demo: Demo) -> None:
-    demo.fresh_branch("main", demo.start)
+    demo.fresh_branch("main", START)
     policy = demo.root / "policies" / _POLICY / "policy.yaml"
     text = policy.read_text()
     place = text.index("- expression:")

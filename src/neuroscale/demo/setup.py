@@ -12,8 +12,10 @@ from pathlib import Path
 from neuroscale.core import delivered
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.printable import one_line
+from neuroscale.core.tool_cache import cache_folder
 
 _TELL_EVERY = 20.0
+_AGAIN = delivered.install_command("platform")
 
 
 class SetUp:
@@ -36,7 +38,7 @@ class SetUp:
                 tell(f"  set-up goes on: {line}")
             time.sleep(0.1)
         if self._process.returncode != 0:
-            raise UntrustedError(f"Set-up failed: {self._last()} See {self._log}, then run `make setup`.")
+            raise UntrustedError(f"Set-up failed: {self._last()} See {self._log}, then run `{_AGAIN}`.")
 
     def _last(self) -> str:
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -45,13 +47,14 @@ class SetUp:
 
 @contextmanager
 def set_up_beside() -> Iterator[SetUp]:
-    """Set up the missing parts of this package's repository while the caller works; it is ended with the block."""
-    folder = delivered.FOLDER / ".state" / "logs"
+    """Set up the missing parts of the platform while the caller works; it is ended with the block."""
+    checkout = delivered.CHECKOUT
+    folder = cache_folder() / "logs" if checkout is None else checkout / ".state" / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "demo-setup.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, str(delivered.FOLDER / "scripts" / "setup.py"), "--for", "platform"],
+            [sys.executable, "-P", "-m", "neuroscale", "tools", "install", "--for", "platform"],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

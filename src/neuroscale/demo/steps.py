@@ -29,6 +29,8 @@ EXAMPLE = f"{EXAMPLES}/gemma-4-26b-a4b-qat.yaml"
 DENSE_EXAMPLE = f"{EXAMPLES}/gemma-4-31b-qat-on-one-l4.yaml"
 OTHER_SERVICE, OTHER_TEAM = "deep-analysis", "team-beta"
 """A dense model of another team, on the same kind of accelerator."""
+START = "start"
+"""The branch of the scratch clone from which the others begin."""
 PLATFORM = "platform"
 """The fact that forge and cluster were started."""
 _STATUS = "exit status"
@@ -99,7 +101,7 @@ class Log:
 
 
 class Demo:
-    """A scratch clone that began at the commit `start`, and the output of the commands in it.
+    """A scratch clone that was made at the commit `start`, and the output of the commands in it.
 
     `state`: the folder of forge and cluster, which `keep` leaves running. `facts`: what a step leaves for later ones,
     also for those of another run, as values of JSON.

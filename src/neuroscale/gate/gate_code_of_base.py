@@ -26,6 +26,7 @@ from neuroscale.repo.snapshot import GitSnapshot
 
 _SECONDS = 1800
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR", "NEUROSCALE_CACHE", "XDG_CACHE_HOME")
+# A base of a version up to 0.2.0 has set-up's code, by which it names its schemas, in `scripts/bootstrap`.
 _PARTS = ("src", "scripts/bootstrap", "platform/local/tools", "pyproject.toml", "requirements")
 # Set in the environment of a judge process, so that it judges by itself and starts no further judges.
 JUDGE = "NEUROSCALE_JUDGE"

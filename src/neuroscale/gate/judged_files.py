@@ -11,6 +11,7 @@ from typing import Literal
 from neuroscale.core.errors import InputError
 from neuroscale.core.units import MIB
 from neuroscale.manifests.objects import MANIFEST_SUFFIXES
+from neuroscale.repo.example_repository import example_snapshot
 from neuroscale.repo.git import TooLargeError
 from neuroscale.repo.layout import MANIFESTS, ServicePath
 from neuroscale.repo.snapshot import Entry, FolderSnapshot, Snapshot
@@ -79,12 +80,14 @@ class GateInput:
     ignored: tuple[str, ...] = ()
 
 
-def read_paths(paths: list[Path], root: Path) -> GateInput:
+def read_paths(paths: list[Path], root: Path | None) -> GateInput:
     """The files at `paths`; those below the manifests folder of the repository at `root` are its services.
+
+    `root`: None outside every repository, where the delivered files and an example organisation's are the snapshot.
 
     Raises InputError for a path that does not exist or holds no manifest.
     """
-    repository = FolderSnapshot(root)
+    repository = example_snapshot() if root is None else FolderSnapshot(root)
     services: dict[ServicePath, ServiceFolder] = {}
     strays: list[Entry] = []
     plain: list[SourceFile] = []
@@ -92,7 +95,7 @@ def read_paths(paths: list[Path], root: Path) -> GateInput:
     for path in paths:
         if not path.exists():
             raise _unusable(path, "does not exist", "Name a folder or file of manifests.")
-        inside = _below_manifests(path.resolve(), repository.root)
+        inside = None if root is None else _below_manifests(path.resolve(), root.resolve())
         if inside is not None:
             found, others = group_services(repository.entries(inside))
             # A single file stands for its service: its neighbours decide whether it is right.

@@ -14,6 +14,7 @@ from neuroscale.gate.judged_files import GateInput
 from neuroscale.gate.service_reports import moved_services, service_report
 from neuroscale.gate.verdict import Alterations, Check, Finding, Outcome, Severity, Verdict, exit_status
 from neuroscale.manifests.objects import Manifest
+from neuroscale.repo.example_repository import ExampleSnapshot
 from neuroscale.repo.layout import CATALOG, POLICIES
 
 _NO_SERVER = (
@@ -91,6 +92,12 @@ def merged(findings: Sequence[Finding], rendered: Sequence[Manifest]) -> list[Fi
 def _who_judged(run: Run) -> Iterator[str]:
     change = run.change
     if change is None:
+        if isinstance(run.given.snapshot, ExampleSnapshot):
+            yield (
+                f"No platform repository is here: the policies that neuroscale {__version__} delivers judged, with an "
+                "example organisation's settings. An organisation's own policies, settings and exceptions may judge "
+                "otherwise: name its repository with --repository."
+            )
         if run.given.services:
             yield "The run has no base, so the policies and exceptions of this work tree decided."
         return

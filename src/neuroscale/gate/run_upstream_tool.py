@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from neuroscale.core import delivered
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.money_and_time import duration
 
@@ -56,7 +57,8 @@ def run_tool(
                 start_new_session=True,
             )
         except OSError as error:
-            raise UntrustedError(f"{name} could not be started: {error.strerror}. Run `make setup`.") from error
+            command = delivered.install_command("gate")
+            raise UntrustedError(f"{name} could not be started: {error.strerror}. Run `{command}`.") from error
         try:
             status = process.wait(timeout=timeout)
         except subprocess.TimeoutExpired as error:

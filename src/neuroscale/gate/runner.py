@@ -20,9 +20,12 @@ from neuroscale.gate.merged_change import Change, read_change, texts_of, touches
 from neuroscale.gate.verdict import Verdict
 
 
-def gate_paths(paths: list[Path], root: Path, today: date, *, server: bool = False, strict: bool = False) -> Verdict:
+def gate_paths(
+    paths: list[Path], root: Path | None, today: date, *, server: bool = False, strict: bool = False
+) -> Verdict:
     """Judge folders and files, with `server` by an API server too. Raises InputError for a path without manifests.
 
+    `root`: the repository whose policies and settings judge; None: those that the package delivers.
     `strict`: an object of a kind that nothing judges is a finding; otherwise the verdict only names it.
     """
     gate_input = read_paths(paths, root)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from neuroscale.catalog import load_catalog
-from neuroscale.catalog.settings import load_settings
+from neuroscale.catalog.settings import load_settings, local_environment
 from neuroscale.cluster.platform_install import install
 from neuroscale.core import delivered
 from neuroscale.core.money_and_time import duration
@@ -15,6 +15,7 @@ from neuroscale.core.waiting import attempts
 from neuroscale.kube.client import Cluster, Identity, Object
 from neuroscale.local.argocd import ArgoCD
 from neuroscale.local.control_plane import cluster
+from neuroscale.local.forge_repository import MAIN
 from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.kyverno import await_policies
 from neuroscale.local.state import LocalError
@@ -23,31 +24,32 @@ from neuroscale.rendering.platform.argocd import ENVIRONMENT_LABEL, environment_
 from neuroscale.rendering.platform.charts import load_charts
 from neuroscale.repo.snapshot import FolderSnapshot
 
-ENVIRONMENT = "local"
-"""The cluster's environment. Services of other environments may be deployed to it too, on simulated nodes."""
-
 _SERVICES = "services.yaml"
 _APPLICATION = "Application"
 _WITHIN = 300.0  # seconds
 
 
 def deploy(forge: LocalForge, checkout: Path | None, tell: Callable[[str], None]) -> None:
-    """Configure Argo CD's deployments. Safe to repeat. Raises the errors of `install`."""
+    """Configure Argo CD's deployments. Safe to repeat. Raises the errors of `install`.
+
+    The cluster gets the files of the settings' local environment. Services of other environments may be deployed to it
+    too, on simulated nodes.
+    """
     snapshot = FolderSnapshot(checkout or delivered.FOLDER)
     settings, catalog, charts = load_settings(snapshot), load_catalog(snapshot), load_charts(snapshot)
-    source, branch = forge.platform.clone_url, settings.repository.default_branch
+    source, own = forge.platform.clone_url, local_environment(settings)
 
     def files(environment: str) -> dict[str, str]:
-        return render(settings, catalog, charts, environment, source, branch)
+        return render(settings, catalog, charts, environment, source, MAIN)
 
-    wanted = environment_objects(files(ENVIRONMENT))
+    wanted = environment_objects(files(own))
     for environment in forge.state.instance.environments:
-        if environment != ENVIRONMENT:
-            wanted += [_adopted(one) for one in environment_objects({_SERVICES: files(environment)[_SERVICES]})]
+        if environment != own:
+            wanted += [_adopted(one, own) for one in environment_objects({_SERVICES: files(environment)[_SERVICES]})]
     argocd = ArgoCD(forge.state)
     forge.register_webhooks(argocd.webhooks, argocd.webhook_secret())
     with cluster(forge.state) as live:
-        done = install(live, ENVIRONMENT, wanted)
+        done = install(live, own, wanted)
         _await_synced(live, [Identity.of(one) for one in wanted if one["kind"] == _APPLICATION], tell)
         await_policies(live, load_policy_set(snapshot), _WITHIN)
     if changed := [str(one.identity) for one in done.applied if one.result != "unchanged"]:
@@ -76,10 +78,10 @@ def _state(live: Cluster, application: Identity) -> tuple[str, str]:
     return application.name, one_line(" ".join([operation.get("message", "not synced"), *told]), 300)
 
 
-def _adopted(application_set: Object) -> Object:
-    """The application set of another environment, changed to deploy to this cluster."""
+def _adopted(application_set: Object, environment: str) -> Object:
+    """The application set of another environment, changed to deploy to the cluster of this one."""
     metadata = application_set["metadata"]
     return {
         **application_set,
-        "metadata": {**metadata, "labels": {**metadata["labels"], ENVIRONMENT_LABEL: ENVIRONMENT}},
+        "metadata": {**metadata, "labels": {**metadata["labels"], ENVIRONMENT_LABEL: environment}},
     }

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import cast
 
-from neuroscale.core import tool_cache
+from neuroscale.core import delivered, tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.tool_cache import ToolName, find_tool
 from neuroscale.local.state import State
@@ -28,7 +28,7 @@ def copy_cache(target: Path) -> None:
     source = tool_cache.cache_folder()
     schemas = tool_cache.schema_pins().folder
     if not schemas.is_dir():
-        raise UntrustedError("The JSON schemas are missing. Run `make setup`.")
+        raise UntrustedError(f"The JSON schemas are missing. Run `{delivered.install_command('gate')}`.")
     tools = [find_tool(cast("ToolName", name)).folder for name in tool_cache.GATE_TOOLS]
     uv = tool_cache.kept_uv(source)
     for folder in (*tools, schemas, *([uv.parent] if uv.exists() else [])):

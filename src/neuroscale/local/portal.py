@@ -42,7 +42,8 @@ class Portal:
     def prepare(self) -> None:
         """Write its token and its own configuration. Raises LocalError where set-up has not installed it."""
         if _node() is None or not (FOLDER / "app" / "dist" / "index.html").exists():
-            raise LocalError(f"Backstage is not installed (1.2 GB). Install it: {SET_UP}")
+            where = "" if delivered.CHECKOUT else " in a checkout of neuroscale's source, and run the platform there"
+            raise LocalError(f"Backstage is not installed (1.2 GB). Install it{where}: {SET_UP}")
         self.state.make_folder(self._folder, None)
         token = portal_token(self.state)
         token.parent.mkdir(mode=PRIVATE, exist_ok=True)

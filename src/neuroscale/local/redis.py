@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from neuroscale.core import delivered
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.files import write_private
 from neuroscale.kube.certificates import LOOPBACK
@@ -113,7 +114,8 @@ def _package_folder() -> Path:
     for file in files:
         if file.parts == (_PACKAGE, "bin", _PROGRAM):
             return Path(str(file.locate())).resolve().parent
-    raise UntrustedError(f"The Python package {_PACKAGE}, which brings {_PROGRAM}, is missing. Run `make setup`.")
+    advice = "Run `make setup`." if delivered.CHECKOUT else "Install it beside neuroscale."
+    raise UntrustedError(f"The Python package {_PACKAGE}, which brings {_PROGRAM}, is missing. {advice}")
 
 
 def _place() -> Path:

@@ -15,11 +15,13 @@ from pathlib import Path
 
 import psutil
 
+from neuroscale.catalog.settings import Settings, load_settings, local_environment
+from neuroscale.core import delivered
 from neuroscale.core.money_and_time import duration
 from neuroscale.core.units import MIB
 from neuroscale.core.waiting import attempts
 from neuroscale.local import processes
-from neuroscale.local.argocd_applications import ENVIRONMENT, deploy
+from neuroscale.local.argocd_applications import deploy
 from neuroscale.local.control_plane import control_plane
 from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.gateway import NAME as GATEWAY
@@ -38,6 +40,7 @@ from neuroscale.local.process import (
 from neuroscale.local.state import LocalError, State, delete_folder, is_free, locked
 from neuroscale.local.supervisor import LEAVE_MODELS, NAME, launch
 from neuroscale.rendering.platform.tenancy import SMOKE_TESTS
+from neuroscale.repo.snapshot import FolderSnapshot
 
 _LINES = 5
 
@@ -138,12 +141,12 @@ def _memory(state: State) -> dict[str, float]:
 USER = "smoke-tests"
 
 
-def allow_smoke_tests(forge: LocalForge) -> None:
-    """Let the platform's repository test this cluster after a merge. Safe to repeat.
+def allow_smoke_tests(forge: LocalForge, environment: str) -> None:
+    """Let the platform's repository test this cluster's own environment after a merge. Safe to repeat.
 
     Other environments' services run on simulated nodes, where nothing answers.
     """
-    environments = [name for name in forge.state.instance.environments if name == ENVIRONMENT]
+    environments = [name for name in forge.state.instance.environments if name == environment]
     text = kubeconfig(forge.state, environments)
     forge.allow_smoke_tests(forge.platform, text, environments, gateway(forge.state))
 
@@ -185,8 +188,9 @@ class Options:
     """The parts of a local platform; None: as before.
 
     `runner_capacity`: jobs at a time. `cluster`: whether it has a cluster, or only the forge. `environments`: those
-    that are deployed onto it. `nodes_each`: simulated nodes for each accelerator that these may use. `cost`: whether
-    OpenCost meters the cluster. `pages`: whether people ask for services on pages. `portal`: whether Backstage runs.
+    that are deployed onto it, at first the settings' local one and the first other. `nodes_each`: simulated nodes for
+    each accelerator that these may use. `cost`: whether OpenCost meters the cluster. `pages`: whether people ask for
+    services on pages. `portal`: whether Backstage runs.
     """
 
     runner_capacity: int | None = None
@@ -211,6 +215,7 @@ def up(folder: Path, checkout: Path | None, options: Options, tell: Tell) -> Loc
     with locked(folder, tell):
         state = State.open(folder)
         state.update(**options.changes())
+        environment = _choose_environments(state, options, checkout, tell) if state.instance.cluster else ""
         started = False
         try:
             if not _is_up(state):
@@ -220,13 +225,35 @@ def up(folder: Path, checkout: Path | None, options: Options, tell: Tell) -> Loc
             forge.seed(checkout, tell)
             if state.instance.cluster:
                 deploy(forge, checkout, tell)
-                allow_smoke_tests(forge)
+                allow_smoke_tests(forge, environment)
         except BaseException:
             if started:
                 tell("Stopping the started processes.")
                 _stop(state, lambda _: None)
             raise
         return forge
+
+
+def _choose_environments(state: State, options: Options, checkout: Path | None, tell: Tell) -> str:
+    """Choose what is deployed onto the cluster where nobody has, or where the settings have other names now.
+
+    Returns the cluster's own environment. Raises InputError if the settings have none.
+    """
+    settings = load_settings(FolderSnapshot(checkout or delivered.FOLDER))
+    own, chosen = local_environment(settings), state.instance.environments
+    gone = [name for name in chosen if name not in settings.environments]
+    if options.environments is None and (gone or not chosen):
+        state.update(environments=_usual_environments(settings, own))
+        if gone:
+            told = f"The settings have no environment {', '.join(gone)} any more"
+            tell(f"{told}: the cluster gets {', '.join(state.instance.environments)}.")
+    return own
+
+
+def _usual_environments(settings: Settings, own: str) -> tuple[str, ...]:
+    """The first environment of another cluster, whose services run on simulated nodes, and the cluster's own."""
+    other = next((name for name, configured in settings.environments.items() if configured.cluster != "local"), None)
+    return (own,) if other is None else (other, own)
 
 
 def down(folder: Path, tell: Tell, *, delete: bool = False) -> None:

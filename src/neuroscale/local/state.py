@@ -49,7 +49,10 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 class Instance(Frozen):
-    """What identifies one local platform and stays the same between its starts."""
+    """What identifies one local platform and stays the same between its starts.
+
+    `environments`: those that are deployed onto its cluster; none until it first starts with one.
+    """
 
     version: int
     id: str
@@ -62,7 +65,7 @@ class Instance(Frozen):
     cost: bool = False
     pages: bool = False
     portal: bool = False
-    environments: tuple[str, ...] = ("dev", "local")
+    environments: tuple[str, ...] = ()
     nodes_each: Annotated[int, Field(ge=1, le=1000)] = 2
     ports: dict[str, Port] = Field(default_factory=dict)
     runner_capacity: Annotated[int, Field(ge=1, le=64)] = 2

@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from neuroscale.catalog.settings import load_settings, local_environment
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.money_and_time import duration
-from neuroscale.local.argocd_applications import ENVIRONMENT
 from neuroscale.local.control_plane import kubeconfig
 from neuroscale.local.process import is_running
 from neuroscale.local.start_and_stop import Options, down, up
 from neuroscale.local.state import State
+from neuroscale.manifests.objects import read_manifests
+from neuroscale.repo.layout import MANIFESTS, SERVICE_FILE
+from neuroscale.repo.snapshot import FolderSnapshot
 
 _PARTS = (
     "a forge with its runner, and a cluster: etcd, the API server, controller manager, scheduler, KServe, Kyverno, "
@@ -21,18 +24,37 @@ _PARTS = (
 )
 
 
-def running_cluster(folder: Path) -> Path:
+def running_cluster(folder: Path, root: Path) -> Path:
     """The administrator's kubeconfig of the local platform whose state folder this is.
 
-    Raises UntrustedError if it does not run, or does not deploy the services of the environment `local`.
+    Raises UntrustedError if it does not run, or does not deploy the services of the local environment of the
+    repository `root`.
     """
+    environment = _local_environment(root)
     state = State.read(folder)
     if state is None or not is_running(state) or not state.instance.cluster:
         raise UntrustedError(f"No local cluster runs in {folder}: `neuroscale local up --cluster`.")
-    if ENVIRONMENT not in state.instance.environments:
-        fix = f"`neuroscale local up --environment {ENVIRONMENT}`"
-        raise UntrustedError(f"The platform in {folder} does not deploy the environment {ENVIRONMENT}: {fix}.")
+    if environment not in state.instance.environments:
+        fix = f"`neuroscale local up --environment {environment}`"
+        raise UntrustedError(f"The platform in {folder} does not deploy the environment {environment}: {fix}.")
     return kubeconfig(state)
+
+
+def local_service(root: Path) -> tuple[str, str]:
+    """The name and the namespace of the first service that the repository `root` has for its local platform.
+
+    Raises UntrustedError if it has none.
+    """
+    folder, files = f"{MANIFESTS}/{_local_environment(root)}", FolderSnapshot(root)
+    for entry in files.entries(folder):
+        if entry.path.endswith(f"/{SERVICE_FILE}") and (data := files.read(entry.path)):
+            metadata = read_manifests(data, entry.path)[0].value["metadata"]
+            return metadata["name"], metadata["namespace"]
+    raise UntrustedError(f"{root / folder} holds no service. Ask for one and merge it: `neuroscale request`.")
+
+
+def _local_environment(root: Path) -> str:
+    return local_environment(load_settings(FolderSnapshot(root)))
 
 
 @contextmanager
@@ -44,7 +66,7 @@ def lesson_platform(usual: Path, own: Path, root: Path, tell: Callable[[str], No
     `up`.
     """
     try:
-        running_cluster(usual)
+        running_cluster(usual, root)
     except UntrustedError:
         pass
     else:
@@ -56,7 +78,7 @@ def lesson_platform(usual: Path, own: Path, root: Path, tell: Callable[[str], No
         down(own, tell, delete=True)
     tell(f"No local platform runs, so one starts in {own} until the lessons end: {_PARTS}.")
     began = time.monotonic()
-    up(own, root, Options(cluster=True, environments=(ENVIRONMENT,), cost=False), tell)
+    up(own, root, Options(cluster=True, environments=(_local_environment(root),), cost=False), tell)
     try:
         tell(f"The local platform is healthy after {duration(time.monotonic() - began)}.")
         yield own

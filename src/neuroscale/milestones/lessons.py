@@ -18,10 +18,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from neuroscale.core import schemas, tool_cache
+from neuroscale.core import delivered, schemas, tool_cache
 from neuroscale.core.errors import InputError, Problem, UntrustedError
 from neuroscale.core.tool_cache import PinError
-from neuroscale.local.model_server import ModelServer
+from neuroscale.repo.layout import find_root
+from neuroscale.tools.model_server import ModelServer
 
 FOLDER = "milestones"
 STAGES = "stages"
@@ -38,6 +39,10 @@ REFUTED = 4
 """Exit status of a program with a false claim. Python uses 1 for its own errors, and a shell 126 and more."""
 STATE_VARIABLE = "NEUROSCALE_MILESTONES_STATE"
 """The environment variable in which a program finds the state folder of the local platform."""
+REPOSITORY_VARIABLE = "NEUROSCALE_MILESTONES_REPOSITORY"
+"""The same for the platform repository that the lessons are run for; unset: this package's files."""
+EXAMPLE_VARIABLE = "NEUROSCALE_MILESTONES_EXAMPLE"
+"""The same for the example organisation's repository, with the policies of that one; unset: the program makes it."""
 PLATFORM = "platform"
 """A lesson needs the local platform."""
 VLLM = "vllm"
@@ -107,6 +112,21 @@ class Lesson:
         except (UntrustedError, PinError) as error:
             return str(error)
         return None
+
+
+def find_places(named: Path | None) -> tuple[Path, Path]:
+    """The repository that lessons are run for, and the one that holds them: the same, where it holds any.
+
+    `named`: a folder of the repository. None: the current folder, or the delivered files outside every repository.
+    Raises InputError.
+    """
+    try:
+        root = find_root(named or Path.cwd())
+    except InputError:
+        if named is not None:
+            raise
+        root = delivered.FOLDER
+    return root, root if (root / FOLDER).is_dir() else delivered.FOLDER
 
 
 def find_lessons(root: Path) -> list[Lesson]:

@@ -9,8 +9,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,8 +20,19 @@ from pathlib import Path
 from neuroscale.core.errors import ExitStatus, NeuroscaleError
 from neuroscale.core.money_and_time import duration
 from neuroscale.milestones.lesson_platform import lesson_platform
-from neuroscale.milestones.lessons import FALSE, HOLDS, PARTS, REFUTED, STATE_VARIABLE, VLLM, Lesson, Part
-from neuroscale.repo.layout import LOCAL_STATE, MILESTONES_STATE
+from neuroscale.milestones.lessons import (
+    EXAMPLE_VARIABLE,
+    FALSE,
+    HOLDS,
+    PARTS,
+    REFUTED,
+    REPOSITORY_VARIABLE,
+    STATE_VARIABLE,
+    VLLM,
+    Lesson,
+    Part,
+)
+from neuroscale.repo.layout import LOCAL_STATE, MILESTONES_STATE, SETTINGS
 
 SECONDS = 180.0
 """The runner ends a program that takes longer; each takes a few seconds on two idle cores."""
@@ -78,16 +90,24 @@ class LessonRun:
         return any(ending.state in (State.REFUTED, State.BROKEN) for ending in (self.before, self.after))
 
 
-def run_lesson(lesson: Lesson, *, platform: Path | None = None, seconds: float | None = None) -> LessonRun:
+def run_lesson(
+    lesson: Lesson,
+    *,
+    platform: Path | None = None,
+    seconds: float | None = None,
+    places: Mapping[str, Path] | None = None,
+) -> LessonRun:
     """Run `before`, then `after`. Run neither if a tool that the lesson needs is missing.
 
     `platform`: the state folder of the local platform, for a lesson that needs one; default: the repository's own.
+    `places`: the values of REPOSITORY_VARIABLE and EXAMPLE_VARIABLE.
     """
     missing = lesson.missing()
     if missing is not None:
         return not_run(lesson, missing)
     limit = seconds or (PLATFORM_SECONDS if lesson.needs_platform or VLLM in lesson.needs else SECONDS)
-    before, after = (run_part(lesson, part, limit, platform) for part in PARTS)
+    told = {**(places or {}), **({STATE_VARIABLE: platform} if platform else {})}
+    before, after = (run_part(lesson, part, limit, told) for part in PARTS)
     return LessonRun(lesson, before, after)
 
 
@@ -97,10 +117,10 @@ def not_run(lesson: Lesson, reason: str) -> LessonRun:
     return LessonRun(lesson, ending, ending)
 
 
-def run_part(lesson: Lesson, part: Part, limit: float, platform: Path | None = None) -> Ending:
+def run_part(lesson: Lesson, part: Part, limit: float, places: Mapping[str, Path]) -> Ending:
     """Run one program of a lesson for at most `limit` seconds, and read its claims from what it prints."""
     began = time.monotonic()
-    status, output = _run([sys.executable, str(lesson.program(part))], lesson.folder, limit, platform)
+    status, output = _run([sys.executable, str(lesson.program(part))], lesson.folder, limit, places)
     took = time.monotonic() - began
     if status is None:
         return Ending(State.BROKEN, output, took, f"It was ended after {duration(limit)}.")
@@ -117,16 +137,16 @@ def run_part(lesson: Lesson, part: Part, limit: float, platform: Path | None = N
     return Ending(State.HOLDS, output, took)
 
 
-def _run(argv: list[str], folder: Path, limit: float, platform: Path | None) -> tuple[int | None, str]:
+def _run(argv: list[str], folder: Path, limit: float, places: Mapping[str, Path]) -> tuple[int | None, str]:
     """The exit status (None if the runner ended the program) and the output, both streams in one."""
     # The width of tables must not depend on the terminal.
     environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
     environment.pop("FORCE_COLOR", None)
-    environment.pop(STATE_VARIABLE, None)
+    for name in (STATE_VARIABLE, REPOSITORY_VARIABLE, EXAMPLE_VARIABLE):
+        environment.pop(name, None)
+    environment |= {name: str(place) for name, place in places.items()}
     # Where the program finds `lesson_tools`.
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder.parent), environment.get("PYTHONPATH"))))
-    if platform is not None:
-        environment[STATE_VARIABLE] = str(platform)
     process = subprocess.Popen(
         argv,
         cwd=folder,
@@ -160,6 +180,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 _NO_START = "The local platform did not start: "
+_NO_REPOSITORY = "The local platform needs a platform repository: run the lesson in a clone."
 
 
 def run_lessons(
@@ -167,15 +188,24 @@ def run_lessons(
 ) -> Generator[LessonRun, None, None]:
     """The outcome of each lesson of the repository `root`. Close the generator: that ends the platform it started.
 
+    Lessons read the example organisation's files, and judge them by the policies of `root`.
     `begins` gets the number of each lesson, from 1, before it runs; `tell` the progress of the platform's start, and
     the log of a process that fails. Then the lessons that need the platform are not run.
     """
+    # Only here: it takes a second, and a list of the lessons does not need it.
+    from neuroscale.rendering.example_files import example_folder
+
     ordered = sorted(lessons, key=lambda lesson: lesson.needs_platform)
     platform: Path | None = None
     failed = ""
     with ExitStack() as stack:
+        example = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="neuroscale-example-"))).resolve()
+        example_folder(example, root)
+        places = {REPOSITORY_VARIABLE: root, EXAMPLE_VARIABLE: example}
         for number, lesson in enumerate(ordered, 1):
             begins(number, lesson)
+            if lesson.needs_platform and not (root / SETTINGS).is_file():
+                failed = _NO_REPOSITORY
             if lesson.needs_platform and platform is None and not failed and lesson.missing() is None:
                 own = root / MILESTONES_STATE
                 try:
@@ -188,4 +218,4 @@ def run_lessons(
             if lesson.needs_platform and failed:
                 yield not_run(lesson, failed)
             else:
-                yield run_lesson(lesson, platform=platform)
+                yield run_lesson(lesson, platform=platform, places=places)

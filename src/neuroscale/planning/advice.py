@@ -99,7 +99,7 @@ def advise(request: Request, catalog: Catalog, settings: Settings, by: By = "pri
     found.sort(key=lambda one: (not one.works, _key(one, by)))
     first = found[0]
     choices = tuple(replace(one, against=_against(one, first, by)) for one in found)
-    return Advice(by, choices, _laptop(request, catalog))
+    return Advice(by, choices, _laptop(request, catalog, settings))
 
 
 def _models(asked: ModelEntry, catalog: Catalog) -> Iterator[tuple[Literal["asked", "copy", "smaller"], ModelEntry]]:
@@ -205,7 +205,7 @@ def _against(one: Advised, first: Advised, by: By) -> str:
     return "" if one is first else "It does as well."
 
 
-def _laptop(request: Request, catalog: Catalog) -> str:
+def _laptop(request: Request, catalog: Catalog, settings: Settings) -> str:
     """Whether one person's own machine would do, in a sentence or two."""
     small = [catalog.models[name] for name in _ON_A_LAPTOP if name in catalog.models]
     sizes = " or ".join(f"{one.name} ({replica_memory.weights(one).gib:.1f} GiB of weights)" for one in small)
@@ -216,7 +216,7 @@ def _laptop(request: Request, catalog: Catalog) -> str:
         for text, true in (
             (f"{plainly_counted(request.concurrent_users, 'user')} at once", request.concurrent_users > 1),
             ("high availability", request.availability == "high"),
-            ("production", request.environment == "prod"),
+            ("production", request.environment in settings.production.environments),
         )
         if true
     ]

@@ -6,7 +6,7 @@ It is pure: the same three always give the same plan.
 from __future__ import annotations
 
 from neuroscale.catalog import Catalog
-from neuroscale.catalog.cluster_settings import METADATA_SERVERS, ClusterSettings
+from neuroscale.catalog.cluster_settings import METADATA_SERVERS, Dns
 from neuroscale.catalog.settings import Environment, Settings, check_settings
 from neuroscale.core.yaml_io import sha256_of
 from neuroscale.planning import vllm_flags
@@ -160,7 +160,6 @@ def settings_key(environment: str) -> str:
     return f"settings/{environment}"
 
 
-_SILENT = ClusterSettings()
 _NOT_PLANNED = {"cluster", "domain", "certificate", "charts", "service_account", "secret_store"}
 
 
@@ -169,7 +168,9 @@ def _settings_digest(environment: Environment) -> str:
 
     What it says of its cluster counts as far as a plan holds it, and only if it is set.
     """
-    unset = {name for name in ("workload_identity", "dns") if getattr(environment, name) == getattr(_SILENT, name)}
+    unset = {
+        name for name, empty in (("workload_identity", "none"), ("dns", Dns())) if getattr(environment, name) == empty
+    }
     planned_with = environment.model_dump(mode="json", exclude=_NOT_PLANNED | unset)
     if environment.service_account is not None:
         planned_with["service_account"] = environment.service_account.name

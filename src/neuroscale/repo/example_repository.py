@@ -6,6 +6,8 @@ commands outside every platform repository use it, too.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from neuroscale.core import delivered
 from neuroscale.repo.layout import BUDGETS, EXAMPLES, EXCEPTIONS, MANIFESTS, SETTINGS, TEAMS
 from neuroscale.repo.snapshot import Entry, FolderSnapshot, Snapshot
@@ -34,6 +36,6 @@ class ExampleSnapshot:
         return (self.example if self.is_own(path) else self._delivered).read(path)
 
 
-def example_snapshot() -> ExampleSnapshot:
-    """The example organisation's repository, as far as this package delivers it: without rendered platform files."""
-    return ExampleSnapshot(FolderSnapshot(delivered.FOLDER), FolderSnapshot(delivered.EXAMPLE))
+def example_snapshot(repository: Path = delivered.FOLDER) -> ExampleSnapshot:
+    """The example organisation's repository, with `repository`'s files beside its own; no platform file is rendered."""
+    return ExampleSnapshot(FolderSnapshot(repository), FolderSnapshot(delivered.EXAMPLE))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 from neuroscale.core.errors import InputError
 
@@ -79,6 +81,7 @@ A committed file of such a name would be in a place where the machinery trusts i
 that it runs, a link in place of the folder that a workflow writes to, and compiled modules that Python prefers to their
 source.
 """
+CODE_OWNERS = ".github/CODEOWNERS"
 CATALOG_INFO = "catalog-info.yaml"
 """What Backstage's catalog reads of a service, or at the root of all: no Kubernetes object, and never applied. Folders
 of services from before this file existed do without it."""
@@ -88,15 +91,86 @@ RUN_ELSEWHERE = (
 )
 """Files by which programs outside clusters run with somebody's credential: Backstage, which writes to the forge; the
 forge's own rules; lessons and hooks, which run on the machines of people and of workflows."""
-PROTECTED = (
-    *(*GATE_CODE, f"{POLICIES}/", *CLUSTER_FILES, *SERVICE_SOURCES),
-    *(f"{BUDGETS}/", f"{SMOKE_TESTS}/", "tests/", *RUN_ELSEWHERE),
+
+
+class FileClass(StrEnum):
+    """Who writes a file of a platform repository, and what becomes of it when the tool's next version comes.
+
+    OWN: the organisation; it stays as it is. RENDERED: the tool, whole, out of settings and catalog. MERGED: the tool
+    delivers it, the organisation may edit it, and a new version's edits are merged. TOOL: it is part of the tool, and
+    only the tool's own repository has it.
+    """
+
+    OWN = "own"
+    RENDERED = "rendered"
+    MERGED = "merged"
+    TOOL = "tool"
+
+
+class FileRow(NamedTuple):
+    """A row of FILES. `path` is a file, or a folder if it ends in a slash; a `*` stands for any one name.
+
+    `protected`: only an owner may merge a change of the file, by hand.
+    """
+
+    path: str
+    file_class: FileClass
+    protected: bool = False
+
+    def matches(self, path: str) -> bool:
+        """Whether the row is about a file."""
+        own, names = self.path.rstrip("/").split("/"), path.split("/")
+        is_long_enough = len(names) > len(own) if self.path.endswith("/") else len(names) == len(own)
+        return is_long_enough and all(map(fnmatchcase, names, own))
+
+
+FILES = (
+    *(FileRow(path, FileClass.MERGED) for path in (".gitignore", "README.md")),
+    *(FileRow(path, FileClass.TOOL) for path in ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md", "docs/")),
+    *(FileRow(path, FileClass.OWN, protected=True) for path in TAKES_PLACE_OF),
+    *(
+        FileRow(path, FileClass.TOOL, protected=True)
+        for path in (".ci/", "Makefile", "pyproject.toml", "requirements/")
+    ),
+    *(FileRow(path, FileClass.TOOL, protected=True) for path in ("milestones/", "scripts/", "src/", "tests/")),
+    FileRow(f"{SMOKE_TESTS}/", FileClass.TOOL, protected=True),
+    FileRow(".pre-commit-config.yaml", FileClass.TOOL, protected=True),
+    FileRow(CATALOG_INFO, FileClass.MERGED, protected=True),
+    *(FileRow(path, FileClass.OWN, protected=True) for path in (".forgejo/", ".gitea/")),
+    FileRow(".github/", FileClass.TOOL, protected=True),
+    FileRow(".github/actions/", FileClass.MERGED),
+    FileRow(".github/pull_request_template.md", FileClass.MERGED),
+    *(
+        FileRow(f".github/workflows/{name}.yaml", FileClass.MERGED)
+        for name in ("gate", "reconcile", "smoke", "warm-cache")
+    ),
+    FileRow(CODE_OWNERS, FileClass.RENDERED),
+    FileRow(f"{MANIFESTS}/", FileClass.OWN),
+    FileRow(f"{MANIFESTS}/README.md", FileClass.MERGED),
+    FileRow(f"{POLICIES}/", FileClass.TOOL, protected=True),
+    FileRow(f"{POLICIES}/*/policy.yaml", FileClass.RENDERED),
+    FileRow(f"{EXCEPTIONS}/", FileClass.OWN),
+    FileRow("templates/", FileClass.MERGED, protected=True),
+    FileRow(f"{EXAMPLES}/", FileClass.OWN),
+    FileRow("platform/", FileClass.MERGED),
+    FileRow("platform/local/tools/", FileClass.TOOL, protected=True),
+    FileRow("platform/portal/", FileClass.TOOL, protected=True),
+    FileRow("platform/forge/", FileClass.MERGED, protected=True),
+    FileRow(SETTINGS, FileClass.OWN, protected=True),
+    FileRow(f"{CATALOG}/runtimes/", FileClass.MERGED, protected=True),
+    FileRow(f"{TEAMS}/", FileClass.OWN),
+    FileRow(f"{BUDGETS}/", FileClass.OWN, protected=True),
+    *(FileRow(path, FileClass.MERGED, protected=True) for path in CLUSTER_FILES),
+    *(FileRow(f"platform/{name}/*/", FileClass.RENDERED) for name in ("argocd", "clusters", "monitoring")),
+    *(FileRow(path, FileClass.RENDERED) for path in ("platform/monitoring/scrape.yaml", f"{RUNTIMES}/", f"{TENANCY}/")),
 )
+"""Every file of a platform repository. The last row that matches a file is its own: general rows stand first."""
+
+PROTECTED = tuple(row.path for row in FILES if row.protected)
 """Only an owner may merge a change of these files, by hand. They are gate code, workflows, policies and their
 exceptions, files that clusters get beside services, files that every service is rendered from, budgets and their
 exceptions, tests, and RUN_ELSEWHERE. The smoke tests run with rights in clusters, and decide whether a merge is
 reverted; the other tests run with the rights of whoever runs them. WRITTEN is protected as well, in every folder."""
-
 OWNED_FACTS = (f"{MODELS}/", f"{ACCELERATORS}/", f"{PRICES}/")
 """Facts that CODEOWNERS gives to owners of their own. On Gitea a protected file needs an administrator, and these
 change every week: they are not protected there, and the top of the verdict names a change of them."""
@@ -137,6 +211,11 @@ class ServicePath:
         return None
 
 
+def file_class(path: str) -> FileClass | None:
+    """The class of a file, by FILES; None for a file that no row is about."""
+    return next((row.file_class for row in reversed(FILES) if row.matches(path)), None)
+
+
 def is_written(name: str) -> bool:
     """Whether set-up, workflows, tools or tests write a file or folder of that name, in upper or lower case."""
     return any(fnmatchcase(name.casefold(), pattern) for pattern in WRITTEN)
@@ -147,6 +226,27 @@ def is_protected(path: str) -> bool:
     return any(path.startswith(one) if one.endswith("/") else path == one for one in PROTECTED) or any(
         map(is_written, path.split("/"))
     )
+
+
+def is_outside(folder: Path) -> bool:
+    """Whether no platform repository is around a folder: neither settings nor models of a catalog, here or above.
+
+    A repository whose settings are missing is a broken one, and around its folders. Raises InputError if a place
+    cannot be looked into.
+    """
+    return not any(_is_there(above / part) for above in (folder, *folder.parents) for part in (SETTINGS, MODELS))
+
+
+def _is_there(path: Path) -> bool:
+    """Whether anything has that name, be it a link to nothing."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        message = f"cannot be looked at ({error.strerror}), so a platform repository may be there"
+        raise InputError.at(str(path), "", message, "Allow reading it, or name one with --repository.") from error
+    return True
 
 
 def find_root(start: Path) -> Path:

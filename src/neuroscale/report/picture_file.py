@@ -14,6 +14,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neuroscale.core import delivered
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.printable import one_line
 
@@ -72,7 +73,9 @@ def _bytes(title: str, size: tuple[float, float], form: str, draw: Callable[[Fig
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError as error:
-        fix = "Run `make setup`, which installs it, or install the extra `pictures` of this package."
+        fix = "Install the extra `pictures` of this package."
+        if delivered.CHECKOUT is not None:
+            fix = "Run `make setup`, which installs it, or install the extra `pictures` of this package."
         raise InputError(Problem("--picture", "", "needs matplotlib, which is not installed here", fix)) from error
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()

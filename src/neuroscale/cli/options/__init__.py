@@ -61,9 +61,23 @@ TO_STDERR = Progress(say_progress, lambda text: typer.echo(text, err=True))
 """Tells the person at the terminal, beside the answer."""
 
 
+def say_source(note: str) -> None:
+    """Say on standard error whose settings or catalog answer, if there is a note about it."""
+    if note:
+        typer.echo(note, err=True)
+
+
 RepositoryOption = Annotated[
     Path | None,
     typer.Option("--repository", help="The platform repository. Default: the one around the current folder."),
+]
+InputsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--repository",
+        help="The platform repository. Default: the one around the current folder; outside every one, the example that "
+        "this program brings.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 PictureOption = Annotated[

@@ -14,11 +14,11 @@ from neuroscale.gate.evaluation import Evaluation, problem_findings
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import Severity
 from neuroscale.rendering.platform.files import SOURCES, differences, render_repository
-from neuroscale.repo.layout import CATALOG, SETTINGS
+from neuroscale.repo.layout import CATALOG, CODE_OWNERS, SETTINGS
 from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
 
 GATE = "platform"
-LOOKS_AT = (CATALOG, SETTINGS, *SOURCES)
+LOOKS_AT = (CATALOG, SETTINGS, CODE_OWNERS, *SOURCES)
 """The check runs if a change touches one of these: nobody answers for faults that others left on main."""
 
 _RENDERER = "src/neuroscale/rendering/platform"

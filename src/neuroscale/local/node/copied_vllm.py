@@ -8,12 +8,13 @@ import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
+from neuroscale.core import delivered
 from neuroscale.core.tool_cache import PinError
 from neuroscale.local.copied_programs import link_or_copy
-from neuroscale.local.model_server import ModelServer
 from neuroscale.local.node.launch import LocalVllm
 from neuroscale.local.state import LocalError
 from neuroscale.local.users import User, tried
+from neuroscale.tools.model_server import ModelServer
 
 _PYTHON, _ENVIRONMENT, _MODELS = "python", "environment", "models"
 _SETTINGS = "pyvenv.cfg"
@@ -27,7 +28,7 @@ def installed_vllm() -> ModelServer | str:
     try:
         installed = ModelServer.find()
     except PinError as error:
-        return f"{error} Install the package with `make setup` in a complete clone."
+        return f"{error} {delivered.repair_advice()}"
     return installed.problem() or installed
 
 

@@ -12,11 +12,12 @@ from neuroscale.core.files import write_public
 from neuroscale.core.yaml_io import decode
 from neuroscale.manifests.objects import read_manifests
 from neuroscale.rendering.platform import argocd, charts, monitoring
+from neuroscale.rendering.platform.code_owners import render_code_owners
 from neuroscale.rendering.platform.gateway import render_gateway
 from neuroscale.rendering.platform.runtimes import render_runtimes
 from neuroscale.rendering.platform.tenancy import check_namespaces, render_for_clusters, render_tenancy
-from neuroscale.repo.layout import CLUSTER_FILES, RUNTIMES, TENANCY
-from neuroscale.repo.snapshot import Snapshot, read_text
+from neuroscale.repo.layout import CLUSTER_FILES, CODE_OWNERS, RUNTIMES, TENANCY
+from neuroscale.repo.snapshot import Kind, Snapshot, read_text
 
 COMMAND = "neuroscale platform render"
 SOURCES = tuple(folder.rstrip("/") for folder in CLUSTER_FILES)
@@ -24,7 +25,7 @@ SOURCES = tuple(folder.rstrip("/") for folder in CLUSTER_FILES)
 
 
 def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str, str]:
-    """Every rendered file by its path: the same for the same repository. Raises InputError."""
+    """Every rendered file that clusters get, by its path: the same for the same repository. Raises InputError."""
     upstream = charts.load_charts(snapshot)
     charts.check_charts(upstream, settings)
     check_namespaces(snapshot, catalog, upstream, settings)
@@ -42,8 +43,12 @@ def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str
 
 
 def render_repository(snapshot: Snapshot) -> dict[str, str]:
-    """As `render`, with the repository's own catalog and settings."""
-    return render(snapshot, load_catalog(snapshot), load_settings(snapshot))
+    """As `render`, with the repository's own catalog and settings; and the files that its forge reads."""
+    settings = load_settings(snapshot)
+    files = render(snapshot, load_catalog(snapshot), settings)
+    if settings.owners is not None:
+        files[CODE_OWNERS] = render_code_owners(settings.owners)
+    return files
 
 
 def is_rendered(path: str) -> bool:
@@ -60,7 +65,7 @@ def is_rendered(path: str) -> bool:
 def differences(snapshot: Snapshot, files: dict[str, str]) -> list[Problem]:
     """The differences between a repository and the rendered files: files that are missing, different or superfluous."""
     problems = []
-    kinds = {entry.path: entry.kind for entry in snapshot.entries(*SOURCES) if is_rendered(entry.path)}
+    kinds = _present(snapshot, files)
     for path in sorted({*files, *kinds}):
         if path not in files:
             problems.append(Problem(path, "", "is not rendered from the settings and the catalog", "Remove it."))
@@ -81,7 +86,7 @@ def write(root: Path, snapshot: Snapshot, files: dict[str, str]) -> list[str]:
 
     Each file is replaced as a whole. Raises InputError, before it writes anything, if a path is not a plain file's.
     """
-    present = {entry.path: entry.kind for entry in snapshot.entries(*SOURCES) if is_rendered(entry.path)}
+    present = _present(snapshot, files)
     problems = [
         Problem(path, "", f"is a {kind}, not a plain file", "Remove it and render again.")
         for path, kind in present.items()
@@ -106,6 +111,12 @@ def write(root: Path, snapshot: Snapshot, files: dict[str, str]) -> list[str]:
         where, why = str(error.filename or root), f"cannot be written: {error.strerror}"
         raise InputError.at(where, "", why, "Allow writing to the repository.") from error
     return sorted([*changed, *gone])
+
+
+def _present(snapshot: Snapshot, files: dict[str, str]) -> dict[str, Kind]:
+    """The kinds of what stands where the files belong, and of what stands in folders for rendered files alone."""
+    entries = snapshot.entries(*SOURCES, *files)
+    return {entry.path: entry.kind for entry in entries if entry.path in files or is_rendered(entry.path)}
 
 
 def _first_difference(data: bytes, text: str) -> int | None:

@@ -1,11 +1,12 @@
 """Checks that the form offers the catalog's names, and the limits that a request has.
 
-Renders the form's list of models from the catalog: grouped by family, each with the facts by which people choose.
+Renders the form's lists from catalog and settings: the models by family, each with the facts by which people choose,
+the teams, the environments, and the repository that a pull request goes to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -14,7 +15,7 @@ from neuroscale.catalog.parser_families import TRIAL, heading_of
 from neuroscale.catalog.settings import Settings
 from neuroscale.core.errors import Problem
 from neuroscale.core.yaml_io import Path, dotted, read_mapping, scalar
-from neuroscale.rendering.scaffolder.template import PUBLISH, Step, Template
+from neuroscale.rendering.scaffolder.template import DEFINITION, PUBLISH, Step, Template
 from neuroscale.repo.layout import SETTINGS
 from neuroscale.request.service_request import Request
 
@@ -72,26 +73,40 @@ def _count(parameters: int) -> str:
     return f"{billions:.0f} B" if billions >= 20 else f"{billions:.1f} B"
 
 
-def with_models(template: Template, catalog: Catalog) -> str:
-    """The text of template.yaml with the catalog's models as the choices of the field `model`.
+def as_configured(template: Template, catalog: Catalog, settings: Settings) -> str:
+    """The text of template.yaml with the choices of its lists as catalog and settings have them.
 
-    Everything else stays byte for byte. A form without that field stays as it is.
+    The models come in an order of their own, each with a line of facts; the teams and environments that the form names
+    already stay in its order. The pull request goes to the repository and the branch of the settings. Everything else
+    stays byte for byte. A form without one of these fields, or one with more answers, stays without it.
     """
-    lines = template.files["template.yaml"].splitlines()
+    text = template.files[DEFINITION]
     names = model_names(catalog)
     shown = [label(catalog.models[name], catalog) for name in names]
-    for key, values in (("enumNames", shown), ("enum", names)):
-        lines = _replaced("\n".join(lines) + "\n", template, key, values)
-    return "\n".join(lines) + "\n"
+    wanted = expected_enums(catalog, settings)
+    for field, key, values in (
+        ("model", "enumNames", shown),
+        ("model", "enum", names),
+        *((field, "enum", _in_order(template, field, wanted[field])) for field in ("team", "environment")),
+    ):
+        text = _replaced(text, template, field, key, values)
+    return _with_repository(text, template, settings)
 
 
-def _replaced(text: str, template: Template, key: str, values: list[str]) -> list[str]:
-    """The lines of the text with the list `key` of the field `model` replaced, or added behind `enum`."""
+def _in_order(template: Template, field: str, names: list[str]) -> list[str]:
+    """The names that the form has already in its order, and the others behind them."""
+    offered = template.form().get(field, {}).get("enum")
+    kept = [name for name in offered if name in names] if isinstance(offered, list) else []
+    return [*kept, *(name for name in names if name not in kept)]
+
+
+def _replaced(text: str, template: Template, field: str, key: str, values: list[str]) -> str:
+    """The text with the list `key` of a field replaced, or added behind `enum`."""
     document = read_mapping(text, template.where)
-    place = _model(document.value)
-    lines = text.splitlines()
+    place = _with_choices(document.value, field)
     if place is None:
-        return lines
+        return text
+    lines = text.splitlines()
     start = document.lines.get((*place, key))
     beside = document.lines[(*place, "enum")]
     pad = lines[beside - 1][: len(lines[beside - 1]) - len(lines[beside - 1].lstrip())]
@@ -101,7 +116,17 @@ def _replaced(text: str, template: Template, key: str, values: list[str]) -> lis
     else:
         end = _end(lines, start, pad)
     block = [f"{pad}{key}:", *(f"{pad}{_STEP}- {scalar(value)}" for value in values)]
-    return [*lines[: start - 1], *block, *lines[end:]]
+    return "\n".join([*lines[: start - 1], *block, *lines[end:]]) + "\n"
+
+
+def _with_repository(text: str, template: Template, settings: Settings) -> str:
+    """The text with the settings' repository and branch in each step that opens a pull request."""
+    lines = read_mapping(text, template.where).lines
+    written = text.splitlines()
+    for step, field, given, wanted in _other_targets(template, settings):
+        if (number := lines.get((*step.path, "input", field))) is not None:
+            written[number - 1] = written[number - 1].replace(f" {given}", f" {wanted}", 1)
+    return "\n".join(written) + "\n"
 
 
 def _end(lines: list[str], start: int, pad: str) -> int:
@@ -115,21 +140,21 @@ def _end(lines: list[str], start: int, pad: str) -> int:
     return last
 
 
-def _model(definition: object) -> Path | None:
-    """The path of the form's field `model` with a list of choices."""
+def _with_choices(definition: object, name: str) -> Path | None:
+    """The path of a field of the form that has a list of choices."""
     parameters = definition["spec"]["parameters"]  # type: ignore[index]
     pages = list(enumerate(parameters)) if isinstance(parameters, list) else [(None, parameters)]
     for index, page in pages:
-        field = page.get("properties", {}).get("model")
+        field = page.get("properties", {}).get(name)
         if isinstance(field, dict) and isinstance(field.get("enum"), list):
             root: Path = ("spec", "parameters") if index is None else ("spec", "parameters", index)
-            return (*root, "properties", "model")
+            return (*root, "properties", name)
     return None
 
 
 # The fields of a request beside the form's answers.
 _NOT_ASKED = frozenset({"schema_version", "overrides"})
-_ADD = {"model": "Run `neuroscale catalog form`, and commit its change."}
+_RENDER = "Run `neuroscale catalog form`, and commit its change."
 _LIMITS = ("pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
 FORM_FIELDS = tuple(name for name in Request.model_fields if name not in _NOT_ASKED)
@@ -187,9 +212,11 @@ def check_form(template: Template, catalog: Catalog, settings: Settings) -> list
             given = field.get("enum")
             offered = given if isinstance(given, list) else []
             if missing := [item for item in names if item not in offered]:
-                refuse((*place, "enum"), f"lacks {', '.join(missing)}", _ADD.get(name, "Add what is missing."))
+                fix = _RENDER if name in enums else "Add what is missing."
+                refuse((*place, "enum"), f"lacks {', '.join(missing)}", fix)
             if extra := [str(item) for item in offered if item not in names]:
-                refuse((*place, "enum"), f"offers {', '.join(extra)}, which the repository lacks", "Remove it.")
+                fix = _RENDER if name in enums else "Remove it."
+                refuse((*place, "enum"), f"offers {', '.join(extra)}, which the repository lacks", fix)
     _check_models(template, catalog, refuse)
     _check_repository(template, settings, refuse)
     return problems
@@ -203,29 +230,30 @@ def _check_models(template: Template, catalog: Catalog, refuse: Refuse) -> None:
         return  # told already
     wanted = [label(catalog.models[name], catalog) for name in given]
     if names != wanted or given != model_names(catalog):
-        fix = "Run `neuroscale catalog form`, and commit its change."
-        refuse((*_place(template, "model"), "enumNames"), "the list of models is not as the catalog renders it", fix)
+        refuse(
+            (*_place(template, "model"), "enumNames"), "the list of models is not as the catalog renders it", _RENDER
+        )
 
 
 def _check_repository(template: Template, settings: Settings, refuse: Refuse) -> None:
     """The pull request must go to the repository that the settings name."""
+    for step, field, given, wanted in _other_targets(template, settings):
+        message = f"is {given!r}, and {SETTINGS} names another repository or branch"
+        refuse((*step.path, "input", field), message, f"Write `{wanted}`.")
+
+
+def _other_targets(template: Template, settings: Settings) -> Iterator[tuple[Step, str, str, str]]:
+    """The inputs that send a pull request elsewhere than the settings: step, name, value, and the settings' value."""
     repository = urlsplit(settings.repository.url)
     owner, _, name = repository.path.strip("/").removesuffix(".git").rpartition("/")
-
-    def differs(step: Step, field: str, given: str, wanted: str) -> None:
-        told = f"is {given!r}, and {SETTINGS} names another repository or branch"
-        refuse((*step.path, "input", field), told, f"Write `{wanted}`.")
-
-    for step in template.steps:
-        if step.action != PUBLISH:
-            continue
+    for step in (step for step in template.steps if step.action == PUBLISH):
         given = str(step.input["repoUrl"])
         host, _, query = given.partition("?")
         if (host, parse_qs(query)) != (repository.netloc, {"owner": [owner], "repo": [name]}):
-            differs(step, "repoUrl", given, f"{repository.netloc}?owner={owner}&repo={name}")
+            yield step, "repoUrl", given, f"{repository.netloc}?owner={owner}&repo={name}"
         branch = step.input.get("targetBranchName")
         if branch != settings.repository.default_branch:
-            differs(step, "targetBranchName", str(branch), settings.repository.default_branch)
+            yield step, "targetBranchName", str(branch), settings.repository.default_branch
 
 
 def _place(template: Template, name: str) -> Path:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bootstrap.running import SetupError
 from neuroscale.core.units import GIB
 from neuroscale.repo.layout import WRITTEN
+from neuroscale.tools.running import SetupError
 
 GIT = (2, 38)  # the first whose `git merge-tree --write-tree` merges without a work tree
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from bootstrap.activity import Activity
+from neuroscale.tools.activity import Activity
 
 BROKEN_OFF = threading.Event()
 """Ends the programs that were started beside the step at hand: set when set-up fails or is interrupted."""

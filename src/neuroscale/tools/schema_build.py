@@ -20,8 +20,10 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-from bootstrap.custom_schemas import KYVERNO, custom_kinds, custom_resource_definitions
-from bootstrap.kind_schema import (
+from neuroscale.core import tool_cache
+from neuroscale.core.schemas import CRDS, INDEX, load, schema_file
+from neuroscale.tools.custom_schemas import KYVERNO, custom_kinds, custom_resource_definitions
+from neuroscale.tools.kind_schema import (
     COMBINED,
     IGNORED,
     OBJECT_META,
@@ -32,9 +34,7 @@ from bootstrap.kind_schema import (
     whole_object,
     with_definitions,
 )
-from bootstrap.module_zip import ModuleError, open_module
-from neuroscale.core import tool_cache
-from neuroscale.core.schemas import CRDS, INDEX, load, schema_file
+from neuroscale.tools.module_zip import ModuleError, open_module
 
 
 def read_definitions(version: str) -> dict[str, Schema]:
@@ -100,7 +100,7 @@ def native_kinds(raw: Mapping[str, Schema], table: Any, source: str) -> Iterator
             if (group, kind) not in known:
                 raise BuildError(
                     f"{source} has the kind {api_version} {kind}, and nothing says its plural and its scope. Add it to "
-                    "_NOT_IN_THE_TABLE of scripts/bootstrap/schema_build.py."
+                    "_NOT_IN_THE_TABLE of src/neuroscale/tools/schema_build.py."
                 )
             plural, namespaced = known[group, kind]
             schema = with_definitions(whole_object(definitions[name], api_version, kind), definitions)

@@ -6,11 +6,11 @@ import os
 import shutil
 from pathlib import Path
 
-from bootstrap.machine import write_stamp
-from bootstrap.packages import make_environment
-from bootstrap.running import run
 from neuroscale.core.tool_cache import PACKAGES_STAMP
-from neuroscale.local.model_server import AMX_PERMISSION, MODELS, ModelServer
+from neuroscale.tools.machine import write_stamp
+from neuroscale.tools.model_server import AMX_PERMISSION, MODELS, WRITER, ModelServer
+from neuroscale.tools.packages import make_environment
+from neuroscale.tools.running import run
 
 # No look-ups on the network, and no usage reports.
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
@@ -88,7 +88,7 @@ class Serving:
         temporary.mkdir(parents=True)
         for name, entry in zip(MODELS, ModelServer.entries(self._repository), strict=True):
             run(
-                [self._server.python, "-I", self._repository / "scripts" / "tiny_model.py", entry, temporary / name],
+                [self._server.python, "-I", WRITER, entry, temporary / name],
                 doing=f"Making {name}",
                 log=self._logs / f"{name}.log",
                 env={**os.environ, **_OFFLINE},

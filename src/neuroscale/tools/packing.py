@@ -12,7 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from bootstrap.bundle import (
+from neuroscale.core import tool_cache
+from neuroscale.core.delivered import FOLDER as REPOSITORY
+from neuroscale.core.tool_cache import STAMP
+from neuroscale.tools.bundle import (
     DIGESTS,
     SCHEMAS,
     Digest,
@@ -23,12 +26,9 @@ from bootstrap.bundle import (
     read_digests,
     this_platform,
 )
-from bootstrap.go import BUILD_CACHES, Go
-from bootstrap.running import SetupError, say
-from bootstrap.sbom import modules_of
-from neuroscale.core import tool_cache
-from neuroscale.core.delivered import FOLDER as REPOSITORY
-from neuroscale.core.tool_cache import STAMP
+from neuroscale.tools.go import BUILD_CACHES, Go
+from neuroscale.tools.running import SetupError, say
+from neuroscale.tools.sbom import modules_of
 
 _LICENCE = re.compile(r"(licen[cs]e|copying|notice|unlicense)", re.IGNORECASE)
 

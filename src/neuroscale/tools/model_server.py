@@ -25,7 +25,9 @@ of Linux). vLLM 0.32 uses them for attention without having asked, and the kerne
 without them refuses the call, which does no harm."""
 
 _LOCK = Path("requirements/serve.txt")
-_WRITER = Path("scripts/tiny_model.py")
+WRITER = Path(__file__).with_name("tiny_model.py")
+"""The program that writes a model: `tiny_model.py ENTRY FOLDER`, for the Python of the serving packages."""
+
 _ENTRIES = Path("platform/catalog/models")
 
 
@@ -42,7 +44,7 @@ class ModelServer:
         """Their places, whether they exist or not. Raises PinError if the repository does not pin them."""
         lock, version = pinned(repository / _LOCK, PACKAGE)
         try:
-            sources = [path.read_text(encoding="utf-8") for path in (repository / _WRITER, *cls.entries(repository))]
+            sources = [path.read_text(encoding="utf-8") for path in (WRITER, *cls.entries(repository))]
         except OSError as error:
             raise PinError(f"{error.filename} cannot be read ({error.strerror}).") from error
         key = digest(python_version(), lock)
@@ -83,11 +85,12 @@ class ModelServer:
 
     def problem(self) -> str | None:
         """Why this machine cannot serve a model, in a sentence, or None."""
+        run = f"run `{delivered.install_command('platform')}`."
         if not self.installed:
-            return f"vLLM {self.version} for the CPU is not installed on this machine: run `make setup`."
+            return f"vLLM {self.version} for the CPU is not installed on this machine: {run}"
         if not self.may_use_amx:
-            return f"vLLM {self.version} would die where the processor has matrix registers (AMX): run `make setup`."
+            return f"vLLM {self.version} would die where the processor has matrix registers (AMX): {run}"
         missing = [name for name in MODELS if not (self.models / name / "config.json").is_file()]
         if missing:
-            return f"The weights of {', '.join(missing)} are missing: run `make setup`."
+            return f"The weights of {', '.join(missing)} are missing: {run}"
         return None

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bootstrap.running import SetupError
 from neuroscale.core.tool_cache import STAMP, Tool, digest
+from neuroscale.tools.running import SetupError
 
 # The marks that Go's linker puts around the list of modules (cmd/go/internal/modload/build.go: infoStart and infoEnd).
 _START = bytes.fromhex("3077af0c9274080241e1c107e6d618e6")

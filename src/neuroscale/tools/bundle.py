@@ -22,12 +22,17 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from bootstrap.ranges import UnreachableError, open_file
-from bootstrap.running import Progress, SetupError
+from neuroscale.core.errors import InputError
+from neuroscale.core.secret_text import read_secret_file
 from neuroscale.core.tool_cache import STAMP, SchemaPins, Tool, cache_folder, locked_version
+from neuroscale.tools.ranges import UnreachableError, open_file
+from neuroscale.tools.running import Progress, SetupError
 
 DIGESTS = Path("platform/local/tools/digests.json")
 VARIABLE = "NEUROSCALE_BUNDLE"
+TOKEN, TOKEN_FILE = "NEUROSCALE_BUNDLE_TOKEN", "NEUROSCALE_BUNDLE_TOKEN_FILE"
+"""The variable that holds the token of a private bundle, and the one that names a file with it."""
+_LONGEST_TOKEN = 4096  # characters
 SCHEMAS = "schemas"
 _CHUNK = 2**20  # bytes
 # Zipped files are at most a little larger than the files: deflate stores what it cannot compress.
@@ -128,16 +133,31 @@ def address_of(option: str | None, repository: Path) -> str:
     return lines[0]["address"]
 
 
+def bundle_token(text: str) -> str:
+    """The token of a private bundle: the variable's `text`, else that of the file that TOKEN_FILE names, else "".
+
+    Raises InputError, whose message never holds the content.
+    """
+    where = TOKEN
+    if not text and (file := os.environ.get(TOKEN_FILE)):
+        where = file
+        text = read_secret_file(Path(file).expanduser(), "the bundle's token", _LONGEST_TOKEN) or " "
+    # A line break would end the header that holds it.
+    if text and (len(text) > _LONGEST_TOKEN or re.fullmatch(r"[!-~]+", text) is None):
+        raise InputError.at(where, "", "does not hold exactly one token", "Write the token alone there.")
+    return text
+
+
 class Bundle:
     """An opened bundle. `digests`: what its tools must be; a tool without a digest is not taken."""
 
-    def __init__(self, address: str, digests: dict[str, Digest], go: str) -> None:
+    def __init__(self, address: str, digests: dict[str, Digest], go: str, token: str = "") -> None:
         """Read the bundle's list. Raises RefusedError if it cannot be reached or is not a bundle."""
         self.address = address
         self._digests = digests
         self._go = go
         try:
-            self._file = open_file(address, cache_folder())
+            self._file = open_file(address, cache_folder(), token)
         except UnreachableError as error:
             raise RefusedError(str(error)) from error
         try:

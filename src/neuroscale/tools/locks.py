@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from bootstrap.running import BROKEN_OFF, SetupError, say
+from neuroscale.tools.running import BROKEN_OFF, SetupError, say
 
 _POLL_SECONDS = 0.5
 

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import io
+import ipaddress
 import re
 import tempfile
 import time
 import urllib.error
 import urllib.request
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException, HTTPMessage, HTTPResponse
 from pathlib import Path
 from typing import IO, cast
+from urllib.parse import urlsplit
 
-from bootstrap.running import Progress
+from neuroscale.tools.running import Progress
 
 _BLOCK = 4 * 2**20  # bytes a request
 _WITHIN = 60.0  # seconds without a byte
 _TRIES = 3
 _PAUSE = 1.0  # seconds
 _SCHEMES = ("https://", "http://")
+_AUTHORIZATION = "Authorization"
 
 
 class UnreachableError(Exception):
     """The file cannot be read; the message says why."""
 
 
-def open_file(address: str, scratch: Path) -> IO[bytes]:
+def open_file(address: str, scratch: Path, token: str = "") -> IO[bytes]:
     """The file at a path, or at an http or https address; it can be read from any place.
+
+    `token`: a credential for the address's host, which gets it by https alone (this machine also by http); a host that
+    the server redirects to never gets it.
 
     A server that answers no range requests sends the whole file, which then lies in `scratch` without a name until it
     is closed. Raises UnreachableError.
@@ -34,10 +40,12 @@ def open_file(address: str, scratch: Path) -> IO[bytes]:
     try:
         if not address.startswith(_SCHEMES):
             return Path(address).expanduser().open("rb")
-        with _request(address, 0, 0) as answer:
+        if token and not _is_private(address):
+            raise UnreachableError("http would show the token to the network; name an address that begins with https")
+        with _request(address, 0, 0, token) as answer:
             size = _total(answer)
             if size is not None:
-                return cast("IO[bytes]", io.BufferedReader(_Ranges(address, size), _BLOCK))
+                return cast("IO[bytes]", io.BufferedReader(_Ranges(address, size, token), _BLOCK))
             scratch.mkdir(parents=True, exist_ok=True)
             whole = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115
             progress = Progress("Fetching the whole bundle")
@@ -53,8 +61,9 @@ def open_file(address: str, scratch: Path) -> IO[bytes]:
 class _Ranges(io.RawIOBase):
     """A file of `size` bytes behind HTTP, of which each read asks for one range."""
 
-    def __init__(self, address: str, size: int) -> None:
+    def __init__(self, address: str, size: int, token: str) -> None:
         self._address = address
+        self._token = token
         self._size = size
         self._place = 0
 
@@ -88,7 +97,7 @@ class _Ranges(io.RawIOBase):
         return wanted
 
     def _read(self, wanted: int) -> bytes:
-        with _request(self._address, self._place, self._place + wanted - 1) as answer:
+        with _request(self._address, self._place, self._place + wanted - 1, self._token) as answer:
             if _total(answer) != self._size:
                 raise OSError(f"{self._address} changed while it was read")
             content = answer.read(wanted)
@@ -97,9 +106,49 @@ class _Ranges(io.RawIOBase):
         return bytes(content)
 
 
-def _request(address: str, first: int, last: int) -> HTTPResponse:
-    request = urllib.request.Request(address, headers={"Range": f"bytes={first}-{last}"})  # noqa: S310
-    return cast("HTTPResponse", urllib.request.urlopen(request, timeout=_WITHIN))  # noqa: S310
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Takes the token along to another address of the same host, and to no other host."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        follow = super().redirect_request(req, fp, code, msg, headers, newurl)
+        token = req.unredirected_hdrs.get(_AUTHORIZATION)
+        if follow is not None and token is not None and _host(req.full_url) == _host(newurl):
+            follow.add_unredirected_header(_AUTHORIZATION, token)
+        return follow
+
+
+_OPENER = urllib.request.build_opener(_Redirects)
+
+
+def _request(address: str, first: int, last: int, token: str) -> HTTPResponse:
+    # GitHub's address of an asset (/repos/OWNER/NAME/releases/assets/ID) sends the file itself only if it is asked so.
+    headers = {"Range": f"bytes={first}-{last}", "Accept": "application/octet-stream"}
+    request = urllib.request.Request(address, headers=headers)  # noqa: S310
+    if token:
+        request.add_unredirected_header(_AUTHORIZATION, f"Bearer {token}")
+    return cast("HTTPResponse", _OPENER.open(request, timeout=_WITHIN))
+
+
+def _host(address: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(address)
+    return parts.scheme, parts.hostname, parts.port
+
+
+def _is_private(address: str) -> bool:
+    """Whether nobody on the way reads what is sent to an address: it has https, or is one of this machine."""
+    parts = urlsplit(address)
+    try:
+        return parts.scheme == "https" or ipaddress.ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        return False
 
 
 def _total(answer: HTTPResponse) -> int | None:
@@ -110,7 +159,8 @@ def _total(answer: HTTPResponse) -> int | None:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
-        return f"the server answers {error.code} {error.reason}"
+        private = "; a private file needs the token that CONTRIBUTING.md names" if error.code in (401, 403, 404) else ""
+        return f"the server answers {error.code} {error.reason}{private}"
     if isinstance(error, urllib.error.URLError):
         return str(error.reason)
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from bootstrap.kind_schema import (
+from neuroscale.core import tool_cache
+from neuroscale.tools.kind_schema import (
     COMBINED,
     IGNORED,
     OBJECT_META,
@@ -22,7 +23,6 @@ from bootstrap.kind_schema import (
     whole_object,
     with_definitions,
 )
-from neuroscale.core import tool_cache
 
 KYVERNO = "github.com/kyverno/kyverno"
 # Which files of a module are its custom resource definitions. KServe's `minimal` ones are stubs that allow anything.

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bootstrap.running import SetupError
-from bootstrap.sbom import BillOfMaterials, modules_of
 from neuroscale.core import delivered, tool_cache
+from neuroscale.tools.running import SetupError
+from neuroscale.tools.sbom import BillOfMaterials, modules_of
 
 REPOSITORY = delivered.FOLDER
 START, END = bytes.fromhex("3077af0c9274080241e1c107e6d618e6"), bytes.fromhex("f932433186182072008242104116d8f2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bootstrap.steps import Step
+from neuroscale.tools.steps import Step
 
 _TRUSTED = 20.0
 """Seconds of work that the times of two quiet cores count for, before the machine's own."""

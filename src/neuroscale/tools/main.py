@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import shutil
 import signal
 import threading
@@ -11,51 +12,86 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bootstrap import prerequisites
-from bootstrap.bundle import VARIABLE, Bundle, RefusedError, address_of, pinned_go, read_digests
-from bootstrap.go import BUILD_CACHES
-from bootstrap.locks import locked, unused
-from bootstrap.module_zip import ModuleError
-from bootstrap.pace import Pace
-from bootstrap.running import BROKEN_OFF, WAITED_FOR, SetupError, say
-from bootstrap.steps import PURPOSES, Step, Steps
-from neuroscale.core import tool_cache
+from neuroscale.core import delivered, tool_cache
 from neuroscale.core.delivered import FOLDER as REPOSITORY
+from neuroscale.core.errors import InputError
 from neuroscale.core.units import GIB
+from neuroscale.tools import prerequisites
+from neuroscale.tools.bundle import (
+    TOKEN,
+    VARIABLE,
+    Bundle,
+    RefusedError,
+    address_of,
+    bundle_token,
+    pinned_go,
+    read_digests,
+)
+from neuroscale.tools.go import BUILD_CACHES
+from neuroscale.tools.locks import locked, unused
+from neuroscale.tools.module_zip import ModuleError
+from neuroscale.tools.pace import Pace
+from neuroscale.tools.running import BROKEN_OFF, WAITED_FOR, SetupError, say
+from neuroscale.tools.steps import PURPOSES, WHEEL_PURPOSES, Step, Steps
 
 _LONG = 300.0  # seconds
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Set up the missing parts; returns the exit status."""
+    """Set up the missing parts, as the command line of `scripts/setup.py` asks; returns the exit status."""
     chosen = _parser().parse_args(arguments)
+    return install(
+        chosen.purpose, chosen.bundle, keep_build_cache=chosen.keep_build_cache, pinned_only=chosen.pinned_go
+    )
+
+
+def purpose_here(wanted: str | None) -> str:
+    """The wanted purpose, or else the default one. Raises InputError where a wheel cannot serve it, or nobody knows
+    it."""
+    in_wheel = delivered.CHECKOUT is None
+    offered = WHEEL_PURPOSES if in_wheel else tuple(PURPOSES)
+    purpose = offered[0] if wanted is None else wanted
+    if purpose in offered:
+        return purpose
+    fault = f"is {purpose!r}, which needs a checkout of the source" if purpose in PURPOSES else f"is {purpose!r}"
+    raise InputError.at("--for", "", fault, f"Choose one of: {', '.join(offered)}.")
+
+
+def install(purpose: str, bundle_at: str | None, *, keep_build_cache: bool, pinned_only: bool) -> int:
+    """Set up the missing parts for a purpose; returns the exit status.
+
+    `bundle_at`: the path or address of a bundle, "" for none, None for that of the variable or of the settings.
+    `pinned_only`: Go builds with the pinned version alone.
+    """
     cache = tool_cache.cache_folder()
+    token = os.environ.pop(TOKEN, "")  # no program that set-up runs sees it
     # If another program ends set-up, set-up must end its children as it does on Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     steps: list[Step] = []
     status = 1
     try:
         prerequisites.check(prerequisites.inspect())
-        prerequisites.check_untracked(REPOSITORY)
-        steps = steps_of(REPOSITORY, cache, chosen.purpose, pinned_go=chosen.pinned_go)
+        if delivered.CHECKOUT is not None:
+            prerequisites.check_untracked(REPOSITORY)
+        steps = steps_of(REPOSITORY, cache, purpose, pinned_go=pinned_only)
         if all(step.done() for step in steps):
             return 0
         bundle, had_caches = None, _has_build_caches(cache)
         with contextlib.ExitStack() as opened:
             if any(step.bundled and not step.done() for step in steps):
-                bundle = find_bundle(address_of(chosen.bundle, REPOSITORY))
+                bundle = find_bundle(address_of(bundle_at, REPOSITORY), bundle_token(token))
                 if bundle is not None:
                     opened.callback(bundle.close)
-                    steps = steps_of(REPOSITORY, cache, chosen.purpose, bundle, pinned_go=chosen.pinned_go)
+                    steps = steps_of(REPOSITORY, cache, purpose, bundle, pinned_go=pinned_only)
             # The demo goes on to set up the platform while it runs.
-            ahead = steps_of(REPOSITORY, cache, "platform", bundle) if chosen.purpose == "demo" else []
+            ahead = steps_of(REPOSITORY, cache, "platform", bundle) if purpose == "demo" else []
             check_space([*steps, *ahead], REPOSITORY, cache)
             perform(steps)
             more = any(step.built and not step.done() for step in ahead)
         # One small tool does not end what a larger set-up began.
-        if not chosen.keep_build_cache and not more and not (chosen.purpose == "lint" and had_caches):
+        if not keep_build_cache and not more and not (purpose == "lint" and had_caches):
             remove_build_caches(cache)
-    except (SetupError, ModuleError, tool_cache.PinError) as error:
+    except (SetupError, ModuleError, InputError, tool_cache.PinError) as error:
         say(f"set-up: {error}")
     except OSError as error:
         say(f"set-up: {error.filename or 'a file'} could not be used: {error.strerror or error}.")
@@ -100,13 +136,13 @@ def steps_of(
     return Steps(repository, cache, bundle, pinned_go=pinned_go).of(purpose)
 
 
-def find_bundle(address: str) -> Bundle | None:
+def find_bundle(address: str, token: str = "") -> Bundle | None:
     """Open the bundle at an address; without one, or if it cannot be used, say so in a line: None."""
     if not address:
         say(f"set-up: no bundle of built tools is named (--bundle, {VARIABLE} or tool_bundle); they are built here.")
         return None
     try:
-        return Bundle(address, read_digests(REPOSITORY), pinned_go(REPOSITORY))
+        return Bundle(address, read_digests(REPOSITORY), pinned_go(REPOSITORY), token)
     except RefusedError as error:
         say(f"set-up: the bundle {address} cannot be used: {error}. The tools are built here.")
         return None

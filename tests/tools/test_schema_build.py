@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bootstrap import custom_schemas, module_zip, schema_build
-from bootstrap.kind_schema import BuildError, Found, Schema
-from bootstrap.module_zip import ModuleError
 from neuroscale.core.schemas import LAYOUT, load, schema_file
 from neuroscale.core.tool_cache import Module
+from neuroscale.tools import custom_schemas, module_zip, schema_build
+from neuroscale.tools.kind_schema import BuildError, Found, Schema
+from neuroscale.tools.module_zip import ModuleError
 
 OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 TIME = "io.k8s.apimachinery.pkg.apis.meta.v1.Time"

@@ -12,9 +12,9 @@ import sys
 import tomllib
 from pathlib import Path
 
-from bootstrap.machine import read_seal, write_seal
-from bootstrap.running import SetupError, run, say
 from neuroscale.core.tool_cache import PACKAGES_STAMP, digest, kept_uv, locked_version, node_folder, python_version
+from neuroscale.tools.machine import read_seal, write_seal
+from neuroscale.tools.running import SetupError, run, say
 
 _ALONE = ("-I",)
 """Python would otherwise look for modules in the checkout first, and run a `venv.py` or `pip.py` that was committed."""
@@ -106,10 +106,7 @@ class PythonPackages:
 
     def keep_uv(self) -> None:
         """Copy the installed uv into the tool cache, where it appears whole or not at all."""
-        self._kept_uv.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._kept_uv.with_name(".new-uv")
-        shutil.copy2(self.uv, temporary)
-        temporary.replace(self._kept_uv)
+        _keep(self.uv, self._kept_uv)
 
     def _usable(self) -> bool:
         """Whether there is an environment of this Python's version with the locked uv in it."""
@@ -121,30 +118,27 @@ class PythonPackages:
         return self.python.exists() and self.uv.exists() and locked.exists()
 
     def _create(self) -> None:
-        outside, has_uv = _outside(), self._kept_uv.exists()
-        options: list[str] = []
-        pip: list[str | Path] = [self.python, *_ALONE, "-m", "pip"]
-        if has_uv or _has_pip(outside):
-            # To install another pip would take longer than all that it is used for here.
-            options = ["--without-pip"]
-            pip = [outside, *_ALONE, "-m", "pip", "--python", self.python]
-        run(
-            [outside, *_ALONE, "-m", "venv", *options, "--clear", self._folder],
-            doing="Making the virtual environment .venv",
-            log=self._logs / "venv.log",
-        )
-        (self._folder / _STARTED).touch()
-        if has_uv:
-            return  # it installs itself, as locked, with the other packages
-        run(
-            [
-                *pip,
-                *("install", "--disable-pip-version-check", "--require-hashes", "--only-binary", ":all:"),
-                *("--requirement", self._bootstrap),
-            ],
-            doing="Installing uv",
-            log=self._logs / "uv.log",
-        )
+        _make_with_uv(self._folder, self._kept_uv, self._bootstrap, self._logs)
+
+
+class WheelPackages:
+    """The environment that runs the package of a wheel, which stays as it is; uv is fetched into the tool cache."""
+
+    def __init__(self, delivered: Path, logs: Path, cache: Path) -> None:
+        self.python = Path(sys.executable)
+        self.uv = kept_uv(cache, delivered)
+        self._bootstrap = delivered / "requirements" / "bootstrap.txt"
+        self._logs = logs
+
+    def fetch_uv(self) -> None:
+        """Put the locked uv into the tool cache, where it appears whole or not at all."""
+        folder = self.uv.with_name(".new-environment")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _make_with_uv(folder, self.uv, self._bootstrap, self._logs)
+            _keep(folder / "bin" / "uv", self.uv)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class NodePackages:
@@ -261,6 +255,42 @@ def make_environment(uv: Path, python: Path, requirements: Path, folder: Path, d
         log=log,
         env=environment(),
     )
+
+
+def _make_with_uv(folder: Path, kept: Path, bootstrap: Path, logs: Path) -> None:
+    """Make a virtual environment and install the locked uv there, unless the tool cache has it as `kept`."""
+    outside, has_uv = _outside(), kept.exists()
+    options: list[str] = []
+    python = folder / "bin" / "python"
+    pip: list[str | Path] = [python, *_ALONE, "-m", "pip"]
+    if has_uv or _has_pip(outside):
+        # To install another pip would take longer than all that it is used for here.
+        options = ["--without-pip"]
+        pip = [outside, *_ALONE, "-m", "pip", "--python", python]
+    run(
+        [outside, *_ALONE, "-m", "venv", *options, "--clear", folder],
+        doing=f"Making the virtual environment {folder.name}",
+        log=logs / "venv.log",
+    )
+    (folder / _STARTED).touch()
+    if has_uv:
+        return  # it installs itself, as locked, with the other packages
+    run(
+        [
+            *pip,
+            *("install", "--disable-pip-version-check", "--require-hashes", "--only-binary", ":all:"),
+            *("--requirement", bootstrap),
+        ],
+        doing="Installing uv",
+        log=logs / "uv.log",
+    )
+
+
+def _keep(uv: Path, kept: Path) -> None:
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    temporary = kept.with_name(".new-uv")
+    shutil.copy2(uv, temporary)
+    temporary.replace(kept)
 
 
 def _outside() -> str:

@@ -13,7 +13,7 @@ from neuroscale.core.tool_cache import cache_folder, digest, is_installed, pinne
 
 PACKAGE = "guidellm"
 LOCK = Path("requirements/bench.txt")
-INSTALL = "python3 scripts/setup.py --for bench"
+INSTALL = delivered.install_command("bench", "python3 scripts/setup.py --for bench")
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from bootstrap.locks import shared, unused
-from bootstrap.module_zip import extract, open_module
-from bootstrap.running import SetupError, last_line, run
 from neuroscale.core import tool_cache
 from neuroscale.core.tool_cache import Module, Tool
+from neuroscale.tools.locks import shared, unused
+from neuroscale.tools.module_zip import extract, open_module
+from neuroscale.tools.running import SetupError, last_line, run
 
 BUILD_CACHES = ("go-build", "go-mod", "zig")
 """The folders of the tool cache that builds alone read: Go's compiled packages, its modules, and the C compiler. The

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import stat
 import threading
@@ -16,17 +17,18 @@ from typing import Any
 
 import pytest
 
-from bootstrap import bundle as bundles
-from bootstrap import main as setup
-from bootstrap import packing, ranges
-from bootstrap.bundle import SCHEMAS, Bundle, Digest, RefusedError, digest_of, pinned_go, read_digests
-from bootstrap.packing import Packed, pack
-from bootstrap.running import SetupError
-from bootstrap.steps import Step, Steps
 from neuroscale.catalog.settings import load_settings
 from neuroscale.core import delivered, tool_cache
+from neuroscale.core.errors import InputError
 from neuroscale.repo.layout import SETTINGS
 from neuroscale.repo.snapshot import MemorySnapshot
+from neuroscale.tools import bundle as bundles
+from neuroscale.tools import main as setup
+from neuroscale.tools import packing, prerequisites, ranges
+from neuroscale.tools.bundle import SCHEMAS, Bundle, Digest, RefusedError, digest_of, pinned_go, read_digests
+from neuroscale.tools.packing import Packed, pack
+from neuroscale.tools.running import SetupError
+from neuroscale.tools.steps import Step, Steps
 
 REPOSITORY = delivered.FOLDER
 GO = pinned_go(REPOSITORY)
@@ -251,6 +253,132 @@ def test_without_a_usable_bundle_set_up_says_so_in_a_line_and_builds(
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith(f"set-up: the bundle {file} cannot be used: ")
     assert line.endswith("The tools are built here.")
+
+
+class Forge:
+    """A server of private files on this machine: it records the headers, and may send clients elsewhere."""
+
+    def __init__(self, file: Path, goes_to: str = "") -> None:
+        self.goes_to = goes_to
+        self.headers: list[dict[str, str]] = []
+        forge = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                forge.headers.append(dict(self.headers))
+                if self.path == "/asset" and forge.goes_to:
+                    self.send_response(302)
+                    self.send_header("Location", forge.goes_to)
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
+                content = file.read_bytes()
+                first, last = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
+                self.send_response(206)
+                self.send_header("Content-Range", f"bytes {first}-{min(last, len(content) - 1)}/{len(content)}")
+                self.send_header("Content-Length", str(len(content[first : last + 1])))
+                self.end_headers()
+                self.wfile.write(content[first : last + 1])
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+
+    def __enter__(self) -> Forge:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def tokens(self) -> set[str | None]:
+        return {headers.get("Authorization") for headers in self.headers}
+
+
+BEARER = f"Bearer {'x' * 20}"
+
+
+def test_the_token_goes_to_the_named_host_with_each_request(offer: Offer) -> None:
+    with Forge(offer.file) as forge, Forge(offer.file) as moved:
+        moved.goes_to = "/elsewhere"  # of the same host, as GitHub answers for a renamed repository
+        for server in (forge, moved):
+            bundle = Bundle(f"{server.address}/asset", offer.digests, GO, "x" * 20)
+            bundle.take_tool(tool_cache.tool("gitleaks"))
+            bundle.close()
+            assert server.tokens == {BEARER}
+            assert {headers["Accept"] for headers in server.headers} == {"application/octet-stream"}
+
+
+def test_the_token_does_not_follow_to_another_host(offer: Offer) -> None:
+    """GitHub sends clients to the signed address of a store, which must not see the token, and would refuse it."""
+    with Forge(offer.file) as store, Forge(offer.file, f"{store.address}/file") as forge:
+        bundle = Bundle(f"{forge.address}/asset", offer.digests, GO, "x" * 20)
+        bundle.take_tool(tool_cache.tool("gitleaks"))
+        bundle.close()
+    assert forge.tokens == {BEARER}
+    assert store.tokens == {None}
+    assert all("x" * 20 not in str(headers) for headers in store.headers)
+    assert tool_cache.problem(tool_cache.tool("gitleaks")) is None
+
+
+def test_a_token_that_was_left_behind_does_not_come_back(offer: Offer) -> None:
+    with Forge(offer.file) as store, Forge(offer.file, f"{store.address}/asset") as forge:
+        store.goes_to = f"{forge.address}/file"
+        Bundle(f"{forge.address}/asset", offer.digests, GO, "x" * 20).close()
+    assert [headers.get("Authorization") for headers in forge.headers][:2] == [BEARER, None]
+
+
+@pytest.mark.parametrize("host", ["tools.example.com", "192.0.2.1", "127.0.0.1.example.com", "localhost"])
+def test_no_token_is_sent_over_plain_http_to_another_machine(
+    offer: Offer, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setattr(ranges, "_OPENER", None)  # any request would fail otherwise
+    with pytest.raises(RefusedError, match="name an address that begins with https") as caught:
+        Bundle(f"http://{host}/bundle.zip", offer.digests, GO, "x" * 20)
+    assert "xxx" not in str(caught.value)
+
+
+def test_the_token_comes_out_of_the_variable_or_of_a_private_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(bundles.TOKEN_FILE, raising=False)
+    assert bundles.bundle_token("") == ""
+    assert bundles.bundle_token("abc") == "abc"
+    file = tmp_path / "token"
+    file.write_text("def\n")
+    file.chmod(0o600)
+    monkeypatch.setenv(bundles.TOKEN_FILE, str(file))
+    assert (bundles.bundle_token(""), bundles.bundle_token("abc")) == ("def", "abc")
+    for text in ("two words", "two\nlines", "", "caf\u00e9"):
+        file.write_text(text)
+        with pytest.raises(InputError, match="does not hold exactly one token") as caught:
+            bundles.bundle_token("")
+        assert not text or text not in str(caught.value)
+    file.chmod(0o644)
+    with pytest.raises(InputError, match="chmod 600"):
+        bundles.bundle_token("")
+
+
+def test_the_programs_of_set_up_and_its_output_hold_no_token(
+    offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(bundles.TOKEN, "x" * 20)
+    seen: list[bool] = []
+    step = Step("one", lambda: bool(seen), lambda: seen.append(bundles.TOKEN in os.environ), 1, bundled=("one", "key"))
+    monkeypatch.setattr(setup, "steps_of", lambda *_, **__: [step])
+    monkeypatch.setattr(setup, "REPOSITORY", REPOSITORY)
+    monkeypatch.setattr(prerequisites, "check", lambda _: None)
+    with Forge(offer.file) as forge:
+        assert setup.main(["--bundle", f"{forge.address}/file"]) == 0
+    assert forge.tokens == {BEARER}
+    assert seen == [False]
+    assert "xxx" not in capsys.readouterr().out
 
 
 def test_a_server_that_cannot_be_reached_is_said_in_a_line(offer: Offer, capsys: pytest.CaptureFixture[str]) -> None:

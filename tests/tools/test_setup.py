@@ -24,17 +24,17 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from bootstrap import activity, locks, machine, packages, prerequisites, running
-from bootstrap import main as setup
-from bootstrap.go import Go, version_numbers
-from bootstrap.locks import locked, shared
-from bootstrap.pace import Pace
-from bootstrap.prerequisites import Machine
-from bootstrap.running import SetupError, run
-from bootstrap.steps import PURPOSES, Step, Steps
 from neuroscale.core import delivered, tool_cache
 from neuroscale.core.units import GIB
 from neuroscale.demo import setup as demo_setup
+from neuroscale.tools import activity, locks, machine, packages, prerequisites, running
+from neuroscale.tools import main as setup
+from neuroscale.tools.go import Go, version_numbers
+from neuroscale.tools.locks import locked, shared
+from neuroscale.tools.pace import Pace
+from neuroscale.tools.prerequisites import Machine
+from neuroscale.tools.running import SetupError, run
+from neuroscale.tools.steps import PURPOSES, WHEEL_PURPOSES, Step, Steps
 from repositories import Repository
 from waiting import wait_for
 
@@ -639,11 +639,11 @@ def test_the_demo_waits_for_its_set_up_without_a_longest_time_and_tells_what_cha
 
 def test_in_a_terminal_one_line_is_renewed(tmp_path: Path) -> None:
     code = (
-        "from pathlib import Path; from bootstrap import running; running.HEARTBEAT_SECONDS = 0.05;"
+        "from pathlib import Path; from neuroscale.tools import running; running.HEARTBEAT_SECONDS = 0.05;"
         f"running.run(['sleep', '0.5'], doing='Building it', log=Path({str(tmp_path / 'log')!r}))"
     )
     outer, inner = pty.openpty()
-    paths = os.pathsep.join(str(REPOSITORY / name) for name in ("scripts", "src"))
+    paths = str(REPOSITORY / "src")
     environment = {**os.environ, "PYTHONPATH": paths, "COLUMNS": "80"}
     done = subprocess.run([sys.executable, "-c", code], stdout=inner, env=environment, check=False, timeout=60)
     os.close(inner)
@@ -834,10 +834,10 @@ def test_the_locked_go_is_new_enough_for_every_tool(tmp_path: Path) -> None:
 class Recorder:
     """Stands in for `run`: keeps the commands, makes what they would leave, and fails where it is told to."""
 
-    def __init__(self, repository: Path) -> None:
+    def __init__(self, repository: Path, environment: str = ".venv") -> None:
         self.commands: list[list[str]] = []
         self.fail_at = ""
-        self._venv = repository / ".venv"
+        self._venv = repository / environment
 
     def __call__(self, command: list[str | Path], **_: Any) -> str:
         words = [Path(command[0]).name, *map(str, command[1:])]
@@ -940,6 +940,44 @@ def test_the_gate_needs_the_runtimes_packages_only(checkout: Path, recorder: Rec
     assert "--editable" not in recorder.kinds()
     sync = next(command for command in recorder.commands if "sync" in command)
     assert [Path(word).name for word in sync if word.endswith(".txt")] == ["bootstrap.txt", "runtime.txt"]
+
+
+def test_uv_comes_into_the_cache_by_its_hashes_and_leaves_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tool_cache.kept_uv(tmp_path)
+    recorder = Recorder(kept.parent, ".new-environment")
+    monkeypatch.setattr(packages, "run", recorder)
+    wheel = packages.WheelPackages(REPOSITORY, tmp_path / "logs", tmp_path)
+    wheel.fetch_uv()
+    venv, pip = recorder.commands
+    assert "venv" in venv
+    assert {"--require-hashes", "--only-binary", str(REPOSITORY / "requirements/bootstrap.txt")} <= set(pip)
+    assert wheel.uv == kept
+    assert list(kept.parent.iterdir()) == [kept]
+    recorder.fail_at = "--require-hashes"
+    kept.unlink()
+    with pytest.raises(SetupError, match="no network"):
+        wheel.fetch_uv()
+    assert list(kept.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("purpose", WHEEL_PURPOSES)
+def test_a_wheels_steps_write_the_cache_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, purpose: str) -> None:
+    monkeypatch.setenv("NEUROSCALE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(delivered, "CHECKOUT", None)
+    made = Steps(REPOSITORY, tmp_path / "cache").of(purpose)
+    titles = [step.title for step in made]
+    assert titles[0] == "Fetching the locked uv from PyPI"
+    assert not any(".venv" in title or "Node" in title or "bill of materials" in title for title in titles)
+    assert any("vLLM" in title for title in titles) == (purpose == "platform")
+    assert any("guidellm" in title for title in titles) == (purpose == "bench")
+    for step in made:
+        for place in filter(None, (step.lock, step.place)):
+            assert place.is_relative_to(tmp_path / "cache"), step.title
+    # What goes on beside the tools begins with the first shared step, and needs uv.
+    assert not made[0].shared
+    assert all(step.shared for step in made[1:])
 
 
 def documented_purposes() -> set[str]:
@@ -1158,9 +1196,9 @@ def test_continuous_integration_runs_the_test_command() -> None:
 
 def test_set_up_ends_its_children_when_it_is_terminated() -> None:
     code = (
-        f"import sys; sys.path[:0] = [{str(REPOSITORY / 'src')!r}, {str(REPOSITORY / 'scripts')!r}]\n"
+        f"import sys; sys.path.insert(0, {str(REPOSITORY / 'src')!r})\n"
         "import os, signal\n"
-        "from bootstrap import main, prerequisites\n"
+        "from neuroscale.tools import main, prerequisites\n"
         "main.steps_of = lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)\n"
         "prerequisites.check = lambda _: None\n"
         "sys.exit(main.main())\n"

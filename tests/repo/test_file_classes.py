@@ -1,0 +1,47 @@
+"""The table of files: each tracked file has one class, and what it protects is protected everywhere."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from neuroscale.rendering.platform.files import is_rendered
+from neuroscale.repo.layout import CODE_OWNERS, FileClass, file_class
+from roots import CHECKOUT
+
+
+def tracked() -> list[str]:
+    listed = subprocess.run(["git", "-C", CHECKOUT, "ls-files", "-z"], capture_output=True, text=True, check=True)
+    return listed.stdout.rstrip("\0").split("\0")
+
+
+def test_each_tracked_file_has_a_class() -> None:
+    assert [path for path in tracked() if file_class(path) is None] == []
+
+
+def test_what_settings_and_catalog_render_to_is_of_the_rendered_class() -> None:
+    rendered = {path for path in tracked() if file_class(path) is FileClass.RENDERED}
+    others = {path for path in rendered if path.startswith("policies/")} | {CODE_OWNERS}
+    assert rendered - others == {path for path in tracked() if is_rendered(path)}
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("platform/settings.yaml", FileClass.OWN),
+        ("manifests/prod/chat/request.yaml", FileClass.OWN),
+        ("platform/argocd/prod/root.yaml", FileClass.RENDERED),
+        ("platform/argocd/values.yaml", FileClass.MERGED),
+        ("platform/catalog/models/gemma.yaml", FileClass.MERGED),
+        ("policies/no-host-access/policy.yaml", FileClass.RENDERED),
+        ("policies/no-host-access/cases.yaml", FileClass.TOOL),
+        ("policies/exceptions/prod.yaml", FileClass.OWN),
+        (".github/workflows/gate.yaml", FileClass.MERGED),
+        (".github/workflows/nightly.yaml", FileClass.TOOL),
+        ("src/neuroscale/cli/app.py", FileClass.TOOL),
+        ("notes.txt", None),
+    ],
+)
+def test_the_last_row_that_matches_is_a_files_own(path: str, expected: FileClass | None) -> None:
+    assert file_class(path) is expected
