@@ -15,7 +15,8 @@ from neuroscale.planning.plan import load_plan
 from neuroscale.planning.planner import _settings_digest, plan
 from neuroscale.repo.layout import SETTINGS as FILE
 from plan_factory import make_request
-from platform_repository import CATALOG, ROOT, SETTINGS
+from platform_repository import CATALOG, SETTINGS
+from roots import ROOT
 
 
 def with_settings(changes: dict[str, dict[str, Any]], top: str = "models.example.com") -> Settings:

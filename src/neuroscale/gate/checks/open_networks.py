@@ -40,6 +40,11 @@ _GOALS = (
 )
 
 
+_DECLARED = (
+    "Remove it. For the cloud's metadata server or such a DNS server, write workload_identity or dns into the settings of "
+    "the service's environment; once they are on main, renew the plan: `neuroscale replan`."
+)
+
 Answering = Collection[tuple[str, str, int]]
 """Link-local addresses that a service may call, each with a protocol and a port."""
 
@@ -120,7 +125,7 @@ def _egress(rules: Sequence[Mapping[str, Any]], answering: Answering) -> Iterato
                     if _answers(block, rule.get("ports"), answering):
                         continue
                     told = f"{at}.ipBlock holds link-local addresses, where clouds give a node's credentials to any pod"
-                    yield OpenRule(here, told, _GOALS)
+                    yield OpenRule(here, told, _DECLARED)
                     continue
                 inside += _common(block, _networks(_PRIVATE)) if _only_https(rule.get("ports")) else block
                 first = first or here
