@@ -41,8 +41,8 @@ _GOALS = (
 
 
 _DECLARED = (
-    "Remove it. For the cloud's metadata server or such a DNS server, write workload_identity or dns into the settings of "
-    "the service's environment; once they are on main, renew the plan: `neuroscale replan`."
+    "Remove it. For the cloud's metadata server or such a DNS server, write workload_identity or dns into the settings "
+    "of the service's environment; once they are on main, renew the plan: `neuroscale replan`."
 )
 
 Answering = Collection[tuple[str, str, int]]
