@@ -58,34 +58,39 @@ def write(root: Path, folders: Mapping[str, Path]) -> None:
     given = dict(folders)
     for name, (tool, folder) in _MODULES.items():
         given.setdefault(name, find_tool(tool).files / "charts" / folder)
-    old = {one.chart: one for one in load_record(snapshot).charts} if (root / FILE).is_file() else {}
+    known = load_record(snapshot).charts if (root / FILE).is_file() else ()
     record: list[RecordedPods] = []
     for chart in load_charts(snapshot):
         if chart.name in given:
-            record.append(rendered(chart, given[chart.name], snapshot, settings))
-        elif chart.name in old:
-            record.append(old[chart.name])
+            # A chart has the values of its kind of cluster, and others where an environment changes them.
+            own = [name for name, one in settings.environments.items() if chart.name in one.charts]
+            made = [rendered(chart, given[chart.name], snapshot, settings, name) for name in (None, *own)]
+            record += {one.values: one for one in made}.values()
+        elif old := [one for one in known if one.chart == chart.name]:
+            record += old
         else:
             print(f"{chart.name}: no record; give its folder as {chart.name}=FOLDER")
     names = {chart.name for chart in load_charts(snapshot)}
-    record += [one for one in old.values() if one.chart not in (*names, _ARGOCD)]
+    record += [one for one in known if one.chart not in (*names, _ARGOCD)]
     record.append(argocd())
     found = RecordFile(schema_version=1, charts=tuple(record))
     write_public(root / FILE, _HEADER + dump(found.model_dump(mode="json", exclude_defaults=True)))
     print(f"{FILE}: {len(record)} programs")
 
 
-def rendered(chart: Chart, folder: Path, snapshot: Snapshot, settings: Settings) -> RecordedPods:
-    """What a chart in a folder makes with the repository's values."""
+def rendered(
+    chart: Chart, folder: Path, snapshot: Snapshot, settings: Settings, environment: str | None = None
+) -> RecordedPods:
+    """What a chart in a folder makes with the repository's values for every cluster, or for an environment's."""
     with tempfile.TemporaryDirectory() as scratch:
         values = Path(scratch) / "values.yaml"
-        values.write_text(dump(chart_values(chart, snapshot, settings)), encoding="utf-8")
+        values.write_text(dump(chart_values(chart, snapshot, settings, environment)), encoding="utf-8")
         objects = render_folder(folder, chart.name, chart.namespace, [values])
     kept = [_reduced(one, chart.namespace) for one in objects if _makes_pods(one)]
     return RecordedPods(
         chart=chart.name,
         version=chart.version,
-        values=values_digest(chart, snapshot, settings),
+        values=values_digest(chart, snapshot, settings, environment),
         source=f"helm template of {chart.repository}, chart {chart.chart} {chart.version}",
         objects=tuple(sorted(kept, key=lambda one: (one["kind"], one["metadata"]["name"]))),
     )

@@ -25,7 +25,7 @@ from examples import examples
 from neuroscale.actions.chosen_cluster import Where
 from neuroscale.actions.progress import SILENT
 from neuroscale.actions.retirement import last_requests
-from neuroscale.catalog.settings import Prometheus as Configured
+from neuroscale.catalog.cluster_settings import Prometheus as Configured
 from neuroscale.cluster.endpoint.metrics import parse
 from neuroscale.cluster.metrics.prometheus import by_address, duration, in_cluster, quoted, selector
 from neuroscale.cluster.metrics.service_metrics import finished_requests

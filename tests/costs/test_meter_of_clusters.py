@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from neuroscale.catalog.settings import OpenCost
+from neuroscale.catalog.cluster_settings import OpenCost
 from neuroscale.costs.difference import platform_side
 from neuroscale.metering.allocation import LABELS
 from neuroscale.metering.window import read_window

@@ -23,7 +23,7 @@ from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.planning.planner import plan
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder.lint import branches, reached
-from neuroscale.rendering.scaffolder.skeleton_values import template_values
+from neuroscale.rendering.scaffolder.skeleton_values import template_values, unset_by
 from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.repo.layout import EXAMPLES, PROTECTED, SERVICE_SOURCES, TEMPLATE
 from neuroscale.report.phrases import effects_headline, effects_lead
@@ -178,6 +178,19 @@ def test_a_service_that_the_change_renders_itself_is_not_judged_twice(platform: 
     assert {one.name for one in anew.manifests} == {"help-desk", "summaries", "tiny-chat"}
 
 
+def test_lines_that_no_environment_of_the_settings_makes_are_only_noticed(platform: Repository) -> None:
+    """No example could reach them, so that nobody could merge a newer skeleton."""
+    one = "spec:\n  {% if values.has_node_local_dns %}\n  extra: {}\n  {% endif %}\n"
+    ((finding,), _) = seen(changed(platform, edited(platform, NETWORK, "spec:\n", one)))
+    assert (finding.rule, finding.severity) == ("unreached", Severity.NOTICE)
+    files = edited(platform, NETWORK, "spec:\n", one)
+    on = "    dns: {node_local: true}\n    domain: dev"
+    files |= edited(platform, "platform/settings.yaml", "    domain: dev", on)
+    findings, anew = seen(changed(platform, files))
+    assert findings == []
+    assert {one.field for one in anew.effects.differences} >= {"spec.extra", "spec.egress[0].to[1]"}
+
+
 def test_lines_that_no_example_reaches_are_found_and_an_example_reaches_them(platform: Repository) -> None:
     opened = "spec:\n  {% if values.highly_available %}\n  {% if values.has_storage_uri %}\n"
     hidden = f"{opened}  extra: {{}}\n  {{% endif %}}\n  {{% endif %}}\n"
@@ -295,11 +308,17 @@ def test_this_repositorys_examples_reach_every_line_every_environment_and_every_
     offered = {CATALOG.accelerators[name].family for one in SETTINGS.environments.values() for name in one.accelerators}
     runtimes = {name for name, one in CATALOG.runtimes.items() if one.family in offered}
     assert used == {*SETTINGS.environments, *runtimes}
+    # tests/rendering/test_clusters.py renders the lines that only other settings make.
+    others = unset_by(SETTINGS)
     for text in template.folder("skeleton").values():
         for conditions in branches(text):
+            if others & {name for name, _ in conditions}:
+                continue
             assert any(reached(conditions, one) for one in values), conditions
     # Only a plan from before planner 2.6.0 has no rollout.
-    flags = [name for name, value in values[0].items() if isinstance(value, bool) and name != "has_rollout"]
+    flags = [
+        name for name, value in values[0].items() if isinstance(value, bool) and name not in {"has_rollout", *others}
+    ]
     assert all({one[name] for one in values} == {True, False} for name in flags)
 
 

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 from neuroscale.cli.app import app
 from neuroscale.gate.check import Run, Subject, begin
 from neuroscale.gate.checks.platform_files import LOOKS_AT, PlatformFilesCheck, evaluate_platform, is_renderer_of
+from neuroscale.gate.evaluation import GateResult
 from neuroscale.gate.merged_change import find_change, read_change
-from neuroscale.gate.verdict import Check, Outcome
+from neuroscale.gate.verdict import Check, Outcome, Severity
 from neuroscale.rendering.platform.files import differences, is_rendered, render_repository, write
 from neuroscale.repo.snapshot import FolderSnapshot
 from platform_repository import copy_platform, edit
@@ -125,11 +126,15 @@ def repository(platform: Path) -> Iterator[Repository]:
     made.git.close()
 
 
-def judged(repository: Repository) -> list[Check]:
-    """What the gate's own run says of the platform in the newest commit."""
+def evaluated(repository: Repository) -> GateResult | None:
     change = find_change(repository.git, "main~1", "main")
     subject = Subject(read_change(change), list, change.before, change)
-    result = begin(PlatformFilesCheck(), Run(subject, date(2026, 11, 21), Path()))()
+    return begin(PlatformFilesCheck(), Run(subject, date(2026, 11, 21), Path()))()
+
+
+def judged(repository: Repository) -> list[Check]:
+    """What the gate's own run says of the platform in the newest commit."""
+    result = evaluated(repository)
     return [] if result is None else [result.check]
 
 
@@ -147,6 +152,23 @@ def test_a_change_of_the_catalog_must_bring_its_rendering(repository: Repository
     repository.commit({TEAM: text})
     (check,) = judged(repository)
     assert (check.outcome, check.evaluated) == (Outcome.PASSED, check.expected)
+
+
+def test_a_change_of_settings_with_one_domain_for_two_clusters_is_told_the_fix_and_passes(
+    repository: Repository,
+) -> None:
+    edit(repository.root, "platform/settings.yaml", "    domain: dev.models.example.com\n", "")
+    rendered(repository.root)
+    assert not (repository.root / "platform/clusters/dev/upstream").exists()
+    repository.commit({}, "one domain")
+    result = evaluated(repository)
+    assert result is not None
+    assert [(one.rule, one.severity) for one in result.findings] == [("shared-domain", Severity.NOTICE)]
+    assert "`domain: dev.models.example.com` below environments.dev" in result.findings[0].fix
+    assert result.check.outcome is Outcome.PASSED
+    status, said = command("--repository", str(repository.root))
+    assert status == 0
+    assert "Note: platform/settings.yaml: domain: models.example.com is the domain of dev and prod" in said
 
 
 def test_who_renders_otherwise_than_the_change_does_not_judge_it(repository: Repository) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from cluster_lab import run
 from command_line import Said
-from neuroscale.catalog.settings import Prometheus as Configured
+from neuroscale.catalog.cluster_settings import Prometheus as Configured
 from neuroscale.kube.client import Cluster, Identity, KubernetesError, Object, RefusedError
 from neuroscale.local.control_plane import control_plane
 from neuroscale.local.kwok import SIMULATED

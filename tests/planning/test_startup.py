@@ -9,7 +9,8 @@ import yaml
 
 from accuracy.cases import StartCase
 from accuracy.reading import read_cases
-from neuroscale.catalog.settings import Environment, ModelStore, load_settings
+from neuroscale.catalog.cluster_settings import ModelStore
+from neuroscale.catalog.settings import Environment, load_settings
 from neuroscale.core.errors import InputError
 from neuroscale.core.yaml_io import dump
 from neuroscale.planning.plan import Plan

@@ -17,7 +17,7 @@ from jsonschema import Draft7Validator
 import plan_strategies as strategies
 from examples import examples
 from neuroscale.catalog import Catalog
-from neuroscale.catalog.settings import TokenSecret
+from neuroscale.catalog.cluster_settings import TokenSecret
 from neuroscale.core.errors import ExitStatus, InputError, Problem
 from neuroscale.core.yaml_io import dump, read_documents
 from neuroscale.gate.runner import gate_paths

@@ -94,7 +94,11 @@ def _rows(notice: Notice, direction: Direction, *places: str) -> Iterator[Row]:
 
 
 # Where weights come from, and what metrics and showback believe.
-_SOURCES = ("cluster", "models hub", "models store", "models store_kind", "prometheus", "opencost")
+_SOURCES = (
+    *("cluster", "domain", "certificate", "charts"),
+    *("models hub", "models store", "models store_kind", "prometheus", "opencost"),
+)
+_RIGHTS = ("workload_identity", "service_account", "dns", "secret_store")
 _FACTS = ("accelerators", "node_selector", "typical_share", "bench_after_merge", "models throughput_mib_s * value")
 
 SETTINGS_ROWS: tuple[Row, ...] = (
@@ -120,6 +124,8 @@ SETTINGS_ROWS: tuple[Row, ...] = (
     *_rows(Notice.WEAKER_RULE, Direction.ANY, "environments * certainty"),
     *_rows(Notice.CHANGED_SOURCE, Direction.ANY, *(f"environments * {name}" for name in _SOURCES)),
     *_rows(Notice.WIDER_ACCESS, Direction.ANY, "environments * token_secret"),
+    # The cloud's rights of pods, and the addresses beside the Internet that they may call.
+    *_rows(Notice.WIDER_ACCESS, Direction.ANY, *(f"environments * {name}" for name in _RIGHTS)),
     # Which of two alike accelerators a pod asks for, how many replicas there are, how long a startup probe waits, and
     # whether a bench takes an accelerator for some minutes after each merge.
     *_rows(Notice.MOVED_FACT, Direction.ANY, *(f"environments * {name}" for name in _FACTS)),

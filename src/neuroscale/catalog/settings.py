@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import itertools
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from neuroscale.catalog import Catalog
 from neuroscale.catalog.allowed_places import Registry, Store, with_slashes
+from neuroscale.catalog.cluster_settings import CLUSTER_KINDS, ClusterKind, ClusterSettings, Host, Signer
 from neuroscale.catalog.entries import LabelValue
 from neuroscale.core.errors import InputError, Problem
-from neuroscale.core.frozen import Frozen, Label, Positive, Source
+from neuroscale.core.frozen import Frozen, Label
 from neuroscale.core.validation import Money, parse, suggest, wrong
 from neuroscale.repo.layout import ACCELERATORS, PRICES, SETTINGS
 from neuroscale.repo.snapshot import Snapshot, read_text
-
-Host = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 
 
 class Repository(Frozen):
@@ -46,79 +45,6 @@ class Owners(Frozen):
     catalog: Annotated[tuple[CodeOwner, ...], Field(min_length=1)]
 
 
-class TokenSecret(Frozen):
-    """The Secret in every team's namespace that holds the Hugging Face token."""
-
-    name: Label
-    key: Annotated[str, Field(pattern=r"^[-._A-Za-z0-9]{1,253}$")]
-
-
-class Throughput(Frozen):
-    """MiB (2^20 bytes) per second, with their source. The value is required: the startup probe depends on it."""
-
-    value: Positive
-    source: Source
-
-
-Way = Literal["hub", "bucket", "gcs-fuse", "pvc", "disk"]
-"""How a server gets its weights: vLLM downloads them from the hub; KServe copies them from a bucket before the server
-starts; or the server reads them from a bucket mounted with Cloud Storage FUSE, from another volume, or from a disk of
-the node, where downloads lie."""
-
-
-class ModelStore(Frozen):
-    """The sources of weights: the hub, and the organisation's own store for models that the hub lacks.
-
-    `store` is a URI prefix (null: the environment has none). `store_kind`: how a server reads the store, if its scheme
-    does not say that (a volume claim that is a bucket mounted with Cloud Storage FUSE). `throughput_mib_s`: the slowest
-    rates to plan with.
-    """
-
-    hub: bool
-    store: Annotated[str, Field(pattern=r"^(gs|s3|pvc|file)://[A-Za-z0-9._/-]*[A-Za-z0-9]$")] | None
-    store_kind: Literal["bucket", "gcs-fuse", "pvc", "disk"] | None = None
-    throughput_mib_s: dict[Way, Throughput]
-
-    @model_validator(mode="after")
-    def _complete(self) -> ModelStore:
-        if self.store_kind is not None and self.store is None:
-            raise wrong("store_kind is set, but store is not", "Leave store_kind out.")
-        copied = self.store is not None and self.store.startswith(("gs://", "s3://"))
-        if self.store_kind is not None and copied != (self.store_kind == "bucket"):
-            raise wrong(
-                f"KServe {'copies' if copied else 'does not copy'} {self.store} before the server starts",
-                "Write `store_kind: bucket` for gs:// and s3:// alone; name a mounted bucket by its volume, pvc://CLAIM.",
-            )
-        needed = {"hub": self.hub, "disk": True, self.way_of_store: self.store is not None}
-        for way, is_needed in needed.items():
-            if is_needed and way not in self.throughput_mib_s:
-                raise wrong(
-                    f"throughput_mib_s lacks {way}",
-                    f"Write how many MiB a second come that way: `{way}: {{value: 100, source: ...}}`.",
-                )
-        return self
-
-    @property
-    def way_of_store(self) -> Way:
-        """How a server reads the files of the store."""
-        scheme = (self.store or "").partition("://")[0]
-        ways: dict[str, Way] = {"gs": "bucket", "s3": "bucket", "pvc": "pvc"}
-        return self.store_kind or ways.get(scheme, "disk")
-
-
-class Prometheus(Frozen):
-    """The cluster's Prometheus: the Service through which `neuroscale metrics` reaches it.
-
-    `operator`: the Prometheus Operator runs it, and it gets a PodMonitor and a PrometheusRule in `namespace`.
-    """
-
-    namespace: Label = "monitoring"
-    # The Operator creates a Service of this name, whatever its Prometheus is called.
-    service: Label = "prometheus-operated"
-    port: Annotated[int, Field(ge=1, le=65535)] = 9090
-    operator: bool = True
-
-
 class Certainty(Frozen):
     """Makes plans prefer a surer choice to one that is tight, of low confidence, or never measured, as long as it costs
     less than `price_factor` times as much."""
@@ -137,14 +63,6 @@ class Rollouts(Frozen):
     high: RolloutKind = "surge"
 
 
-class OpenCost(Frozen):
-    """The cluster's OpenCost: the Service through which `neuroscale showback` reaches it."""
-
-    namespace: Label = "opencost"
-    service: Label = "opencost"
-    port: Annotated[int, Field(ge=1, le=65535)] = 9003
-
-
 NODE_WAIT_MINUTES = 15
 """How long a pod may wait for a node if the settings do not say it. As long waits Kubernetes' cluster autoscaler for
 a node that it makes, by its --max-node-provision-time, and Karpenter."""
@@ -156,11 +74,10 @@ a minute silently (238 in English non-fiction: Brysbaert 2019, doi 10.1016/j.jml
 many more. A word is about 1.3 tokens in English and 2 in other languages: 5 to 12 tokens a second."""
 
 
-class Environment(Frozen):
+class Environment(ClusterSettings):
     """A cluster (or part of one). The order of `accelerators` does not matter: plans take the cheapest that fits.
 
-    `cluster`: the folder of platform/clusters that it gets (local: none, the platform on this machine runs the
-    programs). `certainty`: how much more a sure choice may cost (null: plans take the cheapest, however sure it is).
+    `certainty`: how much more a sure choice may cost (null: plans take the cheapest, however sure it is).
     `typical_share`: the typical prompt and answer as a share of the longest, for requests without typical lengths.
     `tokens_per_second_per_user`: what each user gets while all ask, for requests without that answer.
     `node_wait_minutes`: how long a pod may wait for a node, or for room in a quota, until the change that made it
@@ -168,15 +85,10 @@ class Environment(Frozen):
     whether the smoke workflow measures a new service for some minutes (`short`), and tells its merged pull request.
     """
 
-    cluster: Literal["local", "kind", "gke", "eks"] = "local"
     accelerators: Annotated[tuple[Label, ...], Field(min_length=1)]
     price_lists: tuple[Label, ...]
-    models: ModelStore
-    token_secret: TokenSecret
     ingress_namespaces: Annotated[tuple[Label, ...], Field(min_length=1)]
     monitoring_namespaces: tuple[Label, ...]
-    prometheus: Prometheus = Field(default_factory=Prometheus)
-    opencost: OpenCost = Field(default_factory=OpenCost)
     default_availability: Literal["standard", "high"]
     rollout: Rollouts = Field(default_factory=Rollouts)
     max_replicas: Annotated[int, Field(ge=1, le=1000)]
@@ -194,21 +106,6 @@ class Environment(Frozen):
         if len(set(names)) != len(names):
             raise wrong("a name stands twice", "List each name once.")
         return names
-
-
-class OwnAuthority(Frozen):
-    """The cluster's own authority signs: clients need the certificate of that authority."""
-
-    issuer: Literal["own"]
-
-
-class Acme(Frozen):
-    """A public authority signs. `dns01`: cert-manager's solver, which says how to write the domain's DNS records."""
-
-    issuer: Literal["acme"]
-    server: Annotated[str, Field(pattern=r"^https://[^\s@]+$")]
-    email: Annotated[str, Field(pattern=r"^[^\s@]+@[^\s@]+$", max_length=254)]
-    dns01: Annotated[dict[str, Any], Field(min_length=1)]
 
 
 LONGEST_DAYS = 366
@@ -346,9 +243,7 @@ class Settings(Frozen):
     repository: Repository
     owners: Owners | None = None
     tool_bundle: Annotated[str, Field(pattern=r'^(https://[^\s"\\]+)?$', max_length=1000)] = ""
-    certificates: dict[Literal["kind", "gke", "eks"], Annotated[OwnAuthority | Acme, Field(discriminator="issuer")]] = (
-        Field(default_factory=dict)
-    )
+    certificates: dict[ClusterKind, Signer] = Field(default_factory=dict)
     exceptions: Exceptions = Field(default_factory=Exceptions)
     reconciliation: Reconciliation = Field(default_factory=Reconciliation)
     upgrades: Upgrades = Field(default_factory=Upgrades)
@@ -361,6 +256,24 @@ class Settings(Frozen):
     ]
 
     _ends_with_slash = field_validator("registries", "storage")(with_slashes)
+
+    def domain_of(self, environment: str) -> str:
+        """The domain below which the services of an environment have their addresses."""
+        return self.environments[environment].domain or self.domain
+
+    def has_own_cluster_files(self, environment: str) -> bool:
+        """Whether an environment's cluster gets other charts or another gateway than others of its kind."""
+        known = self.environments[environment]
+        return known.cluster != "local" and (known.has_own_files or self.domain_of(environment) != self.domain)
+
+    def shared_domains(self) -> dict[str, list[str]]:
+        """The environments with clusters of their own, by the domain that more than one of them has: a service of the
+        same name and team has the same address in all of them, and DNS leads to one."""
+        clusters: dict[str, list[str]] = {}
+        for name, environment in self.environments.items():
+            if environment.cluster != "local":
+                clusters.setdefault(self.domain_of(name), []).append(name)
+        return {domain: names for domain, names in clusters.items() if len(names) > 1}
 
 
 def load_settings(snapshot: Snapshot) -> Settings:
@@ -380,7 +293,10 @@ def local_environment(settings: Settings) -> str:
 def check_settings(settings: Settings, catalog: Catalog) -> None:
     """Raises InputError if the settings name an accelerator that the catalog or the kind of cluster lacks, two that
     node labels do not distinguish, a price list that the catalog lacks, a store of models that `storage` lacks, a
-    Prometheus that the network policies of the services do not admit, or a production environment that does not exist.
+    Prometheus that the network policies of the services do not admit, a production environment that does not exist, or
+    a domain that another environment has.
+
+    Environments that name no domain share the settings' own without a problem (see `domain_notes`).
     """
     problems: list[Problem] = []
 
@@ -391,8 +307,17 @@ def check_settings(settings: Settings, catalog: Catalog) -> None:
         if name not in settings.environments:
             fix = suggest(name, settings.environments)
             refuse("production.environments", f"{name!r} is not one of the environments", fix)
+    for domain, names in settings.shared_domains().items():
+        for name in names:
+            if settings.environments[name].domain is not None:
+                others = " and ".join(other for other in names if other != name)
+                told = f"{domain} is also the domain of {others}, whose cluster is another: addresses would be the same"
+                refuse(f"environments.{name}.domain", told, f"Write a domain of its own, such as {name}.{domain}.")
     for name, environment in settings.environments.items():
         place, known = f"environments.{name}", catalog.accelerators
+        if name in CLUSTER_KINDS and (settings.has_own_cluster_files(name) or environment.has_files_of_teams):
+            told = f"its cluster's own files would lie in platform/clusters/{name}, among those of a kind of cluster"
+            refuse(place, told, "Give the environment another name.")
         for field, used, there, listed in (
             ("accelerators", environment.accelerators, known, ACCELERATORS),
             ("price_lists", environment.price_lists, catalog.prices, PRICES),
@@ -422,3 +347,18 @@ def check_settings(settings: Settings, catalog: Catalog) -> None:
             refuse(f"{place}.prometheus.namespace", told, suggest(namespace, namespaces))
     if problems:
         raise InputError(problems)
+
+
+def domain_notes(settings: Settings) -> list[Problem]:
+    """Notes on environments that share the settings' own domain because none of them names one."""
+    return [
+        Problem(
+            SETTINGS,
+            "domain",
+            f"{domain} is the domain of {' and '.join(names)}: services of the same name and team get the same address "
+            "in each of their clusters",
+            f"Write `domain: {names[0]}.{domain}` below environments.{names[0]}, and `neuroscale platform render`.",
+        )
+        for domain, names in settings.shared_domains().items()
+        if all(settings.environments[name].domain is None for name in names)
+    ]

@@ -10,7 +10,7 @@ import typer
 
 from neuroscale.actions.open_repository import open_repository, remote_address
 from neuroscale.catalog import load_catalog
-from neuroscale.catalog.settings import Settings, check_settings, load_settings
+from neuroscale.catalog.settings import Settings, check_settings, domain_notes, load_settings
 from neuroscale.cli.options import (
     JsonOption,
     KubeconfigOption,
@@ -154,8 +154,11 @@ def render_platform(
 
     root = find_root(repository or Path.cwd())
     snapshot = FolderSnapshot(root)
-    check_settings(load_settings(snapshot), load_catalog(snapshot))
+    settings = load_settings(snapshot)
+    check_settings(settings, load_catalog(snapshot))
     rendered = files.render_repository(snapshot)
+    for note in domain_notes(settings):
+        typer.echo(f"Note: {note}", err=True)
     if check:
         problems = files.differences(snapshot, rendered)
         for problem in problems:

@@ -306,7 +306,7 @@ def platform_side(snapshot: Snapshot, settings: Settings, environment: str) -> S
     known = settings.environments.get(environment)
     if known is None or known.cluster == "local":
         return Side(empty=True)
-    pods = platform_pods(snapshot, settings, known.cluster)
+    pods = platform_pods(snapshot, settings, environment)
     objects = tuple({**pod, "metadata": {**pod["metadata"], "labels": {COST_CENTER: OWN}}} for pod in pods.objects)
     unknown = tuple(Unpriced(f"chart {chart.name}", chart.reason, True, chart.content) for chart in pods.unknown)
     return Side(objects=objects, unreadable=unknown)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from neuroscale.catalog.settings import OpenCost as Configured
+from neuroscale.catalog.cluster_settings import OpenCost as Configured
 from neuroscale.cluster.endpoint.connection import bounded, client
 from neuroscale.cluster.endpoint.forward import forwarded
 from neuroscale.cluster.metrics.prometheus import address

@@ -181,12 +181,23 @@ class Tenancy(Frozen):
     namespace: str
 
 
+class MetadataServer(Frozen):
+    """Where a pod gets the cloud's credentials of its ServiceAccount, by TCP."""
+
+    address: str
+    port: int
+
+
 class Surroundings(Frozen):
     """The settings of the cluster around the pods of an environment."""
 
     token_secret: str  # the Secret in the team's namespace with the Hugging Face token
     token_key: str  # its key
     client_namespaces: tuple[str, ...]  # others whose pods may call the service, as those of gateway and Prometheus
+    service_account: str = ""  # of pods that read the environment's store; "": the namespace's default
+    metadata_servers: tuple[MetadataServer, ...] = ()  # that such pods may call
+    dns_networks: tuple[str, ...] = ()  # that answer DNS beside kube-dns
+    node_local_dns: bool = False  # the pods of NodeLocal DNSCache answer, too
 
 
 class AppliedOverride(Frozen):
@@ -278,6 +289,10 @@ def dump_plan(plan: Plan) -> str:
     for name in ("rollout", "load"):
         if written[name] is None:
             del written[name]
+    defaults = {name: field.default for name, field in Surroundings.model_fields.items() if not field.is_required()}
+    for name, default in defaults.items():
+        if getattr(plan.surroundings, name) == default:
+            del written["surroundings"][name]
     if not plan.runtime.read_only_root:
         del written["runtime"]["read_only_root"]
     return dump(written)

@@ -6,6 +6,7 @@ It is pure: the same three always give the same plan.
 from __future__ import annotations
 
 from neuroscale.catalog import Catalog
+from neuroscale.catalog.cluster_settings import METADATA_SERVERS, Dns
 from neuroscale.catalog.settings import Environment, Settings, check_settings
 from neuroscale.core.yaml_io import sha256_of
 from neuroscale.planning import vllm_flags
@@ -20,6 +21,7 @@ from neuroscale.planning.override_shortfalls import shortfalls
 from neuroscale.planning.plan import (
     AppliedOverride,
     Lock,
+    MetadataServer,
     Plan,
     Runtime,
     Surroundings,
@@ -110,18 +112,30 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
         ),
         resources=chosen.resources,
         tenancy=Tenancy(team=team.name, owner=team.owner, cost_center=team.cost_center, namespace=team.namespace),
-        surroundings=Surroundings(
-            token_secret=environment.token_secret.name,
-            token_key=environment.token_secret.key,
-            client_namespaces=tuple(
-                dict.fromkeys((*environment.ingress_namespaces, *environment.monitoring_namespaces))
-            ),
-        ),
+        surroundings=_surroundings(environment, vllm_flags.model_source(model, environment)),
         overrides=applied,
         alternatives=others,
         confidence=sure,
         reasons=reasons(case, choice, applied, short),
         lock=_lock(case, chosen, template_version),
+    )
+
+
+_STORES = ("gs://", "s3://", "pvc://")
+"""Where the environment's store lies if KServe copies a model from it, or mounts it."""
+
+
+def _surroundings(environment: Environment, source: str) -> Surroundings:
+    stored, account = source.startswith(_STORES), environment.service_account
+    servers = METADATA_SERVERS[environment.workload_identity] if stored else ()
+    return Surroundings(
+        token_secret=environment.token_secret.name,
+        token_key=environment.token_secret.key,
+        client_namespaces=tuple(dict.fromkeys((*environment.ingress_namespaces, *environment.monitoring_namespaces))),
+        service_account=account.name if account is not None and stored else "",
+        metadata_servers=tuple(MetadataServer(address=address, port=port) for address, port in servers),
+        dns_networks=environment.dns.networks,
+        node_local_dns=environment.dns.node_local,
     )
 
 
@@ -146,9 +160,20 @@ def settings_key(environment: str) -> str:
     return f"settings/{environment}"
 
 
+_NOT_PLANNED = {"cluster", "domain", "certificate", "charts", "service_account", "secret_store"}
+
+
 def _settings_digest(environment: Environment) -> str:
-    """The digest of an environment's settings, whatever the order of its accelerators."""
-    planned_with = environment.model_dump(mode="json", exclude={"cluster"})
+    """The digest of an environment's settings, whatever the order of its accelerators.
+
+    What it says of its cluster counts as far as a plan holds it, and only if it is set.
+    """
+    unset = {
+        name for name, empty in (("workload_identity", "none"), ("dns", Dns())) if getattr(environment, name) == empty
+    }
+    planned_with = environment.model_dump(mode="json", exclude=_NOT_PLANNED | unset)
+    if environment.service_account is not None:
+        planned_with["service_account"] = environment.service_account.name
     return sha256_of({**planned_with, "accelerators": sorted(environment.accelerators)})
 
 

@@ -228,6 +228,7 @@ def _pods(plan: Plan) -> list[Any]:
     return [
         (plan.model_source, plan.tensor_parallel_size, plan.vllm_args, plan.environment_variables),
         (plan.needs_hugging_face_token, plan.surroundings.token_secret, plan.surroundings.token_key),
+        (plan.surroundings.service_account,),
         (plan.startup.probe_budget_seconds, plan.startup.termination_grace_seconds),
         (plan.runtime, plan.resources, plan.tenancy, plan.architecture, plan.memory_gib.weights),
         # High availability spreads the pods.

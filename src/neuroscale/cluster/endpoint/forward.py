@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-from neuroscale.catalog.settings import OpenCost, Prometheus
+from neuroscale.catalog.cluster_settings import OpenCost, Prometheus
 from neuroscale.cluster.command_lines import command_lines, kubectl_program
 from neuroscale.cluster.endpoint.errors import EndpointError
 from neuroscale.cluster.pod_state import is_ending, look

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from neuroscale.catalog.settings import Prometheus as Configured
+from neuroscale.catalog.cluster_settings import Prometheus as Configured
 from neuroscale.cluster.endpoint.connection import bounded, client
 from neuroscale.cluster.endpoint.forward import forwarded
 from neuroscale.core.errors import InputError, NeuroscaleError

@@ -34,7 +34,7 @@ from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.planning.plan import Plan
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder.lint import lint
-from neuroscale.rendering.scaffolder.skeleton_values import template_values
+from neuroscale.rendering.scaffolder.skeleton_values import template_values, unset_by
 from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import (
@@ -167,7 +167,7 @@ class _Work:
         self._runtimes()
         if self.change.touches(TEMPLATE):
             before = self.before.template if self.before is not None else None
-            self.findings += unreached_lines(before, self.after.template, self._values)
+            self.findings += unreached_lines(before, self.after.template, self._values, unset_by(self.after.settings))
         if not self._plans:
             told = "no service and no example can be rendered with it: its effect on services is not known"
             fix = f"Add an example to {EXAMPLES}/ that the planner can serve."

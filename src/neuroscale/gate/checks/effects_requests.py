@@ -6,7 +6,7 @@ Finds new lines of the skeleton and changed entries of the catalog that no rende
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from neuroscale.core.printable import shortened
 from neuroscale.gate.evaluation import file_finding, problem_findings
 from neuroscale.gate.judged_files import ServiceFolder
 from neuroscale.gate.merged_change import Change
-from neuroscale.gate.verdict import Finding
+from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.planning.plan import Plan, read_plan
 from neuroscale.rendering.scaffolder.lint import branches, in_words, reached
 from neuroscale.rendering.scaffolder.template import FETCH, Template
@@ -148,10 +148,13 @@ def listed(names: Sequence[str]) -> str:
     return shortened(list(dict.fromkeys(names)), 5)
 
 
-def unreached_lines(before: Template | None, after: Template, values: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def unreached_lines(
+    before: Template | None, after: Template, values: Sequence[Mapping[str, Any]], unset: Collection[str] = ()
+) -> Iterator[Finding]:
     """New lines of the skeleton that no rendered request shows, because no request meets their conditions.
 
-    `values`: the template values of each request that was rendered.
+    `values`: the template values of each request that was rendered. `unset`: those that no environment of the settings
+    turns on. No example could reach lines that need them, so these are notices.
     """
     old = skeletons(before) if before is not None else {}
     for path, text in skeletons(after).items():
@@ -162,8 +165,10 @@ def unreached_lines(before: Template | None, after: Template, values: Sequence[M
             if conditions in known and known[conditions].text == branch.text:
                 continue
             message = f"no service and no example is rendered with these lines, which need {in_words(conditions)}"
-            fix = f"Add an example to {EXAMPLES}/ that does, or remove the lines."
-            yield file_finding(GATE, "unreached", f"{TEMPLATE}/{path}", message, fix, branch.line)
+            fix, severity = f"Add an example to {EXAMPLES}/ that does, or remove the lines.", Severity.ERROR
+            if any(wanted and name in unset for name, wanted in conditions):
+                fix, severity = "Read the lines: no environment of the settings makes them so far.", Severity.NOTICE
+            yield file_finding(GATE, "unreached", f"{TEMPLATE}/{path}", message, fix, branch.line, severity=severity)
 
 
 def unused_entries(change: Change, plans: Iterable[Plan]) -> list[str]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from neuroscale.core.errors import UntrustedError
+from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.printable import shortened
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import Path
@@ -29,13 +30,14 @@ from neuroscale.gate.checks.object_findings import (
     sync_annotations,
 )
 from neuroscale.gate.checks.open_networks import RULE as OPEN_NETWORK
-from neuroscale.gate.checks.open_networks import open_rules
+from neuroscale.gate.checks.open_networks import Answering, open_rules
 from neuroscale.gate.checks.refused_kinds import REFUSED
 from neuroscale.gate.evaluation import Evaluation, manifest_finding
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests import pod_sets
 from neuroscale.manifests.objects import Manifest, tripwire
 from neuroscale.policies.policy_set import Policy
+from neuroscale.repo.layout import TEMPLATE
 
 GATE = "kinds"
 
@@ -89,7 +91,10 @@ class KindsCheck(GateCheck):
 
     def evaluate(self, run: Run) -> Evaluation:
         policies = run.judge.policies().policies
-        evaluation, unjudged = evaluate_kinds(run.judged, policies, run.schemas(), strict=run.subject.strict)
+        answering = partial(_declared, run)
+        evaluation, unjudged = evaluate_kinds(
+            run.judged, policies, run.schemas(), strict=run.subject.strict, answering=answering
+        )
         self.value = tuple(unjudged)
         return evaluation
 
@@ -97,10 +102,33 @@ class KindsCheck(GateCheck):
         return unjudged_kinds(self.value or ())
 
 
+def _declared(run: Run, manifest: Manifest) -> Answering:
+    """The link-local addresses that an object's service may call, by the settings of the side that judges; for what a
+    change of the settings would render, by its own."""
+    if manifest.service is None:
+        return ()
+    sources = run.after if manifest.file.startswith(f"{TEMPLATE}/") else run.judge
+    try:
+        environment = sources.settings().environments.get(manifest.service.environment)
+    except InputError:
+        return ()  # the catalog check reports it
+    return () if environment is None else environment.answering_addresses
+
+
+def _nothing(_: Manifest) -> Answering:
+    return ()
+
+
 def evaluate_kinds(
-    manifests: Sequence[Manifest], policies: Sequence[Policy], schemas: SchemaSet, *, strict: bool
+    manifests: Sequence[Manifest],
+    policies: Sequence[Policy],
+    schemas: SchemaSet,
+    *,
+    strict: bool,
+    answering: Callable[[Manifest], Answering] = _nothing,
 ) -> tuple[Evaluation, list[Manifest]]:
     """The findings of this module's rules, and the objects whose kind nobody judges; with `strict` these are findings.
+    `answering`: the link-local addresses that the service of an object may call.
 
     Raises UntrustedError if the rules have no finding for one of the gate's own known-bad objects.
     """
@@ -112,7 +140,7 @@ def evaluate_kinds(
     # The kind of this one has policies, and no other rule of this module.
     if not list(impossible_replicas(GATE, tripwire("serving.kserve.io/v1beta1", "InferenceService", spec=_IMPOSSIBLE))):
         raise UntrustedError("the kinds check did not find its tripwire for the rule 'impossible-replicas'.")
-    findings, unjudged = _look(manifests, policies, schemas, strict=strict)
+    findings, unjudged = _look(manifests, policies, schemas, strict=strict, answering=answering)
     detail = f"{len(unjudged)} of {len(manifests)} objects are of a kind that nothing judges" if unjudged else ""
     count, caught = len(manifests), len(traps) + 1
     return Evaluation(tuple(findings), count, count, "objects", caught, caught, detail), unjudged
@@ -133,7 +161,12 @@ def unjudged_kinds(unjudged: Sequence[Manifest]) -> Iterator[str]:
 
 
 def _look(
-    manifests: Sequence[Manifest], policies: Sequence[Policy], schemas: SchemaSet, *, strict: bool
+    manifests: Sequence[Manifest],
+    policies: Sequence[Policy],
+    schemas: SchemaSet,
+    *,
+    strict: bool,
+    answering: Callable[[Manifest], Answering] = _nothing,
 ) -> tuple[list[Finding], list[Manifest]]:
     findings: list[Finding] = []
     unjudged: list[Manifest] = []
@@ -153,6 +186,8 @@ def _look(
         if kind is None:
             continue  # the schema check and the policy check report it
         rule = _RULES.get((manifest.group, manifest.kind))
+        if rule is _network_policy:
+            rule = partial(_network_policy, answering=answering(manifest))
         for one in (*_references(manifest.value), *(rule(manifest.value) if rule else ())):
             severity = Severity.NOTICE if one.lenient and not strict and manifest.service is None else Severity.ERROR
             findings.append(
@@ -271,9 +306,9 @@ def _namespace(value: Mapping[str, Any]) -> Iterator[_Trouble]:
         yield _Trouble("privileged-namespace", ("metadata", "labels", _POD_SECURITY), message, fix)
 
 
-def _network_policy(value: Mapping[str, Any]) -> Iterator[_Trouble]:
+def _network_policy(value: Mapping[str, Any], answering: Answering = ()) -> Iterator[_Trouble]:
     spec = value.get("spec")
-    for one in open_rules(spec) if isinstance(spec, dict) else ():
+    for one in open_rules(spec, answering) if isinstance(spec, dict) else ():
         yield _Trouble(OPEN_NETWORK, one.place, one.told, one.fix)
 
 
@@ -287,6 +322,7 @@ _RULES: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Iterator[_Trouble
 }
 
 
+_METADATA = "169.254.169.254/32"
 _IMPOSSIBLE = {"predictor": {"minReplicas": 3, "maxReplicas": 2}}
 
 
@@ -316,5 +352,6 @@ def _tripwires() -> list[tuple[str, Manifest]]:
         (OPEN_NETWORK, network(ingress=[{"ports": [{"port": 8080}]}])),
         (OPEN_NETWORK, network(ingress=[{"from": [{"ipBlock": {"cidr": f"{n}.0.0.0/1"}} for n in (0, 128)]}])),
         (OPEN_NETWORK, network(policyTypes=["Egress"], egress=[{}])),
+        (OPEN_NETWORK, network(egress=[{"to": [{"ipBlock": {"cidr": _METADATA}}], "ports": [{"port": 80}]}])),
         ("privileged-namespace", tripwire("v1", "Namespace", {"labels": {_POD_SECURITY: "privileged"}})),
     ]

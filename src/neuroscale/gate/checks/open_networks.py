@@ -3,13 +3,14 @@
 The platform's NetworkPolicies (`platform/tenancy/`, `templates/llm-inference-service/skeleton/networkpolicy.yaml`) deny
 everything, and then let in the pods of the service's namespace and of namespaces that they name, and let out requests
 to the cluster's DNS, and over HTTPS to addresses outside private networks. NetworkPolicies add up: one that opens more
-undoes all others, on whatever ports.
+undoes all others, on whatever ports. Where the settings of an environment declare a metadata server, or a DNS server
+with a link-local address, a service there may also call exactly that address, on that port.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from neuroscale.core.yaml_io import Path
@@ -39,6 +40,15 @@ _GOALS = (
 )
 
 
+_DECLARED = (
+    "Remove it. For the cloud's metadata server or such a DNS server, write workload_identity or dns into the settings "
+    "of the service's environment; once they are on main, renew the plan: `neuroscale replan`."
+)
+
+Answering = Collection[tuple[str, str, int]]
+"""Link-local addresses that a service may call, each with a protocol and a port."""
+
+
 class OpenRule(NamedTuple):
     """A rule of a NetworkPolicy that opens too much: its place in the object, the fault, and what to write instead."""
 
@@ -53,14 +63,15 @@ class _Range(NamedTuple):
     last: int
 
 
-def open_rules(spec: Mapping[str, Any]) -> Iterator[OpenRule]:
-    """The rules of a NetworkPolicy's spec that open more than the platform's own."""
+def open_rules(spec: Mapping[str, Any], answering: Answering = ()) -> Iterator[OpenRule]:
+    """The rules of a NetworkPolicy's spec that open more than the platform's own. `answering`: the link-local addresses
+    that its environment declares."""
     types = spec.get("policyTypes")
     if not types or "Ingress" in types:
         yield from _ingress(_rules(spec, "ingress"))
     # Without policyTypes, Kubernetes reads the rules for what goes out if there are any.
     if not types or "Egress" in types:
-        yield from _egress(_rules(spec, "egress"))
+        yield from _egress(_rules(spec, "egress"), answering)
 
 
 def _rules(spec: Mapping[str, Any], field: str) -> list[Mapping[str, Any]]:
@@ -94,7 +105,7 @@ def _ingress(rules: Sequence[Mapping[str, Any]]) -> Iterator[OpenRule]:
         yield OpenRule(first, f"spec.ingress lets in {too_many}, whatever other policies keep out", _CALLERS)
 
 
-def _egress(rules: Sequence[Mapping[str, Any]]) -> Iterator[OpenRule]:
+def _egress(rules: Sequence[Mapping[str, Any]], answering: Answering) -> Iterator[OpenRule]:
     inside: list[_Range] = []  # that no rule may open in large parts
     first: Path = ()
     for index, rule in enumerate(rules):
@@ -111,8 +122,10 @@ def _egress(rules: Sequence[Mapping[str, Any]]) -> Iterator[OpenRule]:
                     yield OpenRule(here, f"{at}.ipBlock cannot be read: {block}", _GOALS)
                     continue
                 if _size(_common(block, _networks(_METADATA))):
+                    if _answers(block, rule.get("ports"), answering):
+                        continue
                     told = f"{at}.ipBlock holds link-local addresses, where clouds give a node's credentials to any pod"
-                    yield OpenRule(here, told, _GOALS)
+                    yield OpenRule(here, told, _DECLARED)
                     continue
                 inside += _common(block, _networks(_PRIVATE)) if _only_https(rule.get("ports")) else block
                 first = first or here
@@ -122,6 +135,20 @@ def _egress(rules: Sequence[Mapping[str, Any]]) -> Iterator[OpenRule]:
     if too_many := _too_many(inside):
         told = f"spec.egress lets its pods call {too_many}: in private networks, or on other ports than TCP 443"
         yield OpenRule(first, told, _GOALS)
+
+
+def _answers(block: Sequence[_Range], ports: Any, answering: Answering) -> bool:
+    """Whether a block is one address, and the ports are those alone at which the settings say that it answers."""
+    if len(block) != 1 or block[0].first != block[0].last or not isinstance(ports, list) or not ports:
+        return False
+    address = str((ipaddress.IPv4Address if block[0].version == 4 else ipaddress.IPv6Address)(block[0].first))
+    return all(
+        isinstance(port, dict)
+        and isinstance(port.get("port"), int)
+        and port.get("endPort") in (None, port["port"])
+        and (address, port.get("protocol") or "TCP", port["port"]) in answering
+        for port in ports
+    )
 
 
 def _only_https(ports: Any) -> bool:

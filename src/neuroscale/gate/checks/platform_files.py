@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import neuroscale.rendering.platform
-from neuroscale.core.errors import InputError, UntrustedError
+from neuroscale.catalog.settings import domain_notes
+from neuroscale.core.errors import InputError, Problem, UntrustedError
 from neuroscale.gate.check import GateCheck, LeftOut, Run
 from neuroscale.gate.evaluation import Evaluation, problem_findings
 from neuroscale.gate.merged_change import Change
+from neuroscale.gate.verdict import Severity
 from neuroscale.rendering.platform.files import SOURCES, differences, render_repository
 from neuroscale.repo.layout import CATALOG, CODE_OWNERS, SETTINGS
 from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
@@ -37,7 +40,19 @@ class PlatformFilesCheck(GateCheck):
         return None
 
     def evaluate(self, run: Run) -> Evaluation:
-        return evaluate_platform(run.given.snapshot)
+        evaluation = evaluate_platform(run.given.snapshot)
+        if run.change is None or not run.change.touches(SETTINGS):
+            return evaluation
+        shared = problem_findings(GATE, "shared-domain", _notes(run))
+        notes = (one.model_copy(update={"severity": Severity.NOTICE}) for one in shared)
+        return replace(evaluation, findings=(*evaluation.findings, *notes))
+
+
+def _notes(run: Run) -> list[Problem]:
+    try:
+        return domain_notes(run.after.settings())
+    except InputError:
+        return []  # the catalog check reports it
 
 
 def evaluate_platform(snapshot: Snapshot) -> Evaluation:

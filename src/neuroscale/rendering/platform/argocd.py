@@ -11,8 +11,9 @@ from neuroscale.core.errors import InputError
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.rendering.object_names import application_name
 from neuroscale.rendering.platform import monitoring
-from neuroscale.rendering.platform.charts import Chart
+from neuroscale.rendering.platform.charts import Chart, upstream_folder
 from neuroscale.rendering.platform.filling import Object, filled, objects
+from neuroscale.rendering.platform.tenancy import teams_folder
 from neuroscale.repo.layout import CATALOG_INFO, MANIFESTS, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE
 
 NAMESPACE = "argocd"
@@ -72,10 +73,12 @@ def render(
 
 def _parts(settings: Settings, environment: str) -> list[dict[str, str]]:
     cluster = settings.environments[environment].cluster
-    upstream = {"name": "platform-upstream", "path": f"platform/clusters/{cluster}", "include": "*.yaml"}
+    upstream = {"name": "platform-upstream", "path": upstream_folder(settings, environment), "include": "*.yaml"}
     watched = {"name": "platform-monitoring", "path": f"{monitoring.FOLDER}/{environment}", "include": "*.yaml"}
+    teams = {"name": "platform-teams", "path": teams_folder(environment), "include": "*.yaml"}
     return [
         *([] if cluster == "local" else [upstream, watched]),
+        *([teams] if settings.environments[environment].has_files_of_teams else []),
         {"name": "platform-runtimes", "path": "platform/serving/runtimes", "include": "*.yaml"},
         {"name": "platform-tenancy", "path": "platform/tenancy", "include": "*.yaml"},
         # Only the policies: neither their tests with good and bad resources, nor the tripwires.

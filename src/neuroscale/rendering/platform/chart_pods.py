@@ -28,7 +28,8 @@ class RecordedPods(Frozen):
     """The objects of a program that make pods, with the fields that decide their number and requests.
 
     `chart` is a name in charts.yaml, or the name of a program that no chart there brings: such a one names its
-    `clusters`. `version` and `values` (see `values_digest`) say what was rendered.
+    `clusters`. `version` and `values` (see `values_digest`) say what was rendered; a chart has one entry for each set
+    of values that a cluster gives it.
     """
 
     chart: Label
@@ -77,34 +78,36 @@ def load_record(snapshot: Snapshot) -> RecordFile:
     return parse(RecordFile, read_text(snapshot, WORKLOADS_FILE), WORKLOADS_FILE)
 
 
-def platform_pods(snapshot: Snapshot, settings: Settings, cluster: str) -> PlatformPods:
-    """The pods of the platform's own programs in a kind of cluster. Raises InputError.
+def platform_pods(snapshot: Snapshot, settings: Settings, environment: str) -> PlatformPods:
+    """The pods of the platform's own programs in an environment's cluster. Raises InputError.
 
     A chart whose version or values differ from the recorded ones is unknown: its record may be wrong by now.
     """
-    record = {entry.chart: entry for entry in load_record(snapshot).charts}
-    charts = load_charts(snapshot)
+    record = load_record(snapshot).charts
+    rendered = {(entry.chart, entry.version, entry.values): entry for entry in record}
+    charts, cluster = load_charts(snapshot), settings.environments[environment].cluster
     objects: list[dict[str, Any]] = []
     unknown: list[UnknownProgram] = []
     for chart in (entry for entry in charts if cluster in entry.clusters):
-        known, digest = record.get(chart.name), values_digest(chart, snapshot, settings)
-        if known is not None and (known.version, known.values) == (chart.version, digest):
+        digest = values_digest(chart, snapshot, settings, environment)
+        known = rendered.get((chart.name, chart.version, digest))
+        if known is not None:
             objects += known.objects
             continue
         reason = (
             f"{WORKLOADS_FILE} does not say what its pods request"
-            if known is None
+            if chart.name not in {entry.chart for entry in record}
             else f"its version or values changed after {WORKLOADS_FILE} was written; run {SCRIPT}"
         )
         unknown.append(UnknownProgram(chart.name, reason, f"{chart.version} {digest}"))
-    for other in _beside(record.values(), charts, cluster):
+    for other in _beside(record, charts, cluster):
         objects += other.objects
     return PlatformPods(tuple(objects), tuple(unknown))
 
 
-def values_digest(chart: Chart, snapshot: Snapshot, settings: Settings) -> str:
+def values_digest(chart: Chart, snapshot: Snapshot, settings: Settings, environment: str | None = None) -> str:
     """A digest of a chart's values without the domain, which decides about no pod. Raises InputError."""
-    values = chart_values(chart.model_copy(update={"domain_at": None}), snapshot, settings)
+    values = chart_values(chart.model_copy(update={"domain_at": None}), snapshot, settings, environment)
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 

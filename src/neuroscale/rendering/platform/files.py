@@ -16,7 +16,7 @@ from neuroscale.rendering.platform.code_owners import render_code_owners
 from neuroscale.rendering.platform.gateway import render_gateway
 from neuroscale.rendering.platform.policy_lists import FOLDERS, render_policy_lists
 from neuroscale.rendering.platform.runtimes import render_runtimes
-from neuroscale.rendering.platform.tenancy import check_namespaces, render_tenancy
+from neuroscale.rendering.platform.tenancy import check_namespaces, render_for_clusters, render_tenancy
 from neuroscale.repo.layout import CLUSTER_FILES, CODE_OWNERS, RUNTIMES, TENANCY
 from neuroscale.repo.snapshot import Kind, Snapshot, read_text
 
@@ -27,12 +27,13 @@ SOURCES = (*(folder.rstrip("/") for folder in CLUSTER_FILES), *FOLDERS.values())
 
 def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str, str]:
     """Every rendered file that clusters get, by its path: the same for the same repository. Raises InputError."""
-    check_namespaces(snapshot, catalog)
     upstream = charts.load_charts(snapshot)
+    charts.check_charts(upstream, settings)
+    check_namespaces(snapshot, catalog, upstream, settings)
     argocd.config_maps(read_text(snapshot, argocd.VALUES))
     files = charts.render(snapshot, upstream, settings) | render_gateway(upstream, settings)
-    files |= render_runtimes(catalog) | render_tenancy(catalog) | monitoring.render(snapshot, catalog, settings)
-    files |= render_policy_lists(snapshot, settings)
+    files |= render_runtimes(catalog) | render_tenancy(catalog) | render_for_clusters(catalog, settings)
+    files |= monitoring.render(snapshot, catalog, settings) | render_policy_lists(snapshot, settings)
     for environment in settings.environments:
         for name, text in argocd.render(settings, catalog, upstream, environment).items():
             files[f"{argocd.FOLDER}/{environment}/{name}"] = text

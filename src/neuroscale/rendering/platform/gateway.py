@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from textwrap import indent
 
-from neuroscale.catalog.settings import OwnAuthority, Settings
+from neuroscale.catalog.cluster_settings import OwnAuthority
+from neuroscale.catalog.settings import Settings
 from neuroscale.core.yaml_io import dump
-from neuroscale.rendering.platform.charts import CLUSTERS, FOLDER, Chart, Cluster
+from neuroscale.rendering.platform.charts import Chart, ClusterFiles, cluster_files
 from neuroscale.rendering.platform.filling import Verbatim, filled
 
 _CHART = "envoy-gateway"
@@ -15,17 +16,17 @@ _SOLVER = " " * 10
 
 
 def render_gateway(charts: Iterable[Chart], settings: Settings) -> dict[str, str]:
-    """The gateway of every kind of cluster that gets Envoy Gateway, by its path in the repository."""
-    used = {cluster for chart in charts if chart.name == _CHART for cluster in chart.clusters}
-    return {f"{FOLDER}/{cluster}/gateway.yaml": _gateway(cluster, settings) for cluster in CLUSTERS if cluster in used}
+    """The gateway in every folder of charts that gets Envoy Gateway, by its path in the repository."""
+    used = {kind for chart in charts if chart.name == _CHART for kind in chart.clusters}
+    return {f"{one.folder}/gateway.yaml": _gateway(one) for one in cluster_files(settings) if one.kind in used}
 
 
-def _gateway(cluster: Cluster, settings: Settings) -> str:
-    signer = settings.certificates.get(cluster, OwnAuthority(issuer="own"))
+def _gateway(cluster: ClusterFiles) -> str:
+    signer = cluster.signer
     own = isinstance(signer, OwnAuthority)
     return filled(
         "gateway.yaml",
-        hosts=f"*.{settings.domain}",
+        hosts=f"*.{cluster.domain}",
         own_authority=own,
         acme_server="" if isinstance(signer, OwnAuthority) else signer.server,
         acme_email="" if isinstance(signer, OwnAuthority) else signer.email,

@@ -11,6 +11,7 @@ import math
 import re
 from typing import Literal, TypedDict, get_type_hints
 
+from neuroscale.catalog.settings import Settings
 from neuroscale.core import yaml_io
 from neuroscale.core.errors import InputError
 from neuroscale.planning.plan import Plan, dump_plan
@@ -72,6 +73,11 @@ class TemplateValues(TypedDict):
     api_key_secret: Scalar
     api_key_entry: Scalar
     client_namespaces: list[Scalar]
+    has_service_account: bool
+    service_account: Scalar
+    metadata_servers: list[NamedValue]
+    dns_networks: list[Scalar]
+    has_node_local_dns: bool
     min_replicas: Scalar
     max_replicas: Scalar
     cpu: Scalar
@@ -91,6 +97,18 @@ class TemplateValues(TypedDict):
     has_rollout: bool
     max_surge: Scalar
     max_unavailable: Scalar
+
+
+def unset_by(settings: Settings) -> frozenset[str]:
+    """The values that no environment of the settings turns on, whatever is requested."""
+    all_of = settings.environments.values()
+    is_set = {
+        "has_service_account": any(one.service_account is not None for one in all_of),
+        "metadata_servers": any(one.workload_identity != "none" for one in all_of),
+        "dns_networks": any(one.dns.addresses for one in all_of),
+        "has_node_local_dns": any(one.dns.node_local for one in all_of),
+    }
+    return frozenset(name for name, somewhere in is_set.items() if not somewhere)
 
 
 Kind = Literal["scalar", "text", "flag", "scalars", "named"]
@@ -173,6 +191,20 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
             encode.name(NAMESPACE, f"surroundings.client_namespaces[{index}]", namespace)
             for index, namespace in enumerate(around.client_namespaces)
         ],
+        has_service_account=around.service_account != "",
+        service_account=encode.text("surroundings.service_account", around.service_account),
+        metadata_servers=[
+            NamedValue(
+                name=encode.text(f"surroundings.metadata_servers[{index}].address", f"{server.address}/32"),
+                value=encode.positive(f"surroundings.metadata_servers[{index}].port", server.port),
+            )
+            for index, server in enumerate(around.metadata_servers)
+        ],
+        dns_networks=[
+            encode.text(f"surroundings.dns_networks[{index}]", network)
+            for index, network in enumerate(around.dns_networks)
+        ],
+        has_node_local_dns=around.node_local_dns,
         min_replicas=encode.positive("replicas.min", replicas.min),
         max_replicas=encode.positive("replicas.max", replicas.max),
         cpu=encode.positive("resources.cpu", resources.cpu, _count),
