@@ -39,9 +39,13 @@ def platform(tmp_path: Path) -> Path:
 
 
 def add(platform: Path, *arguments: object, url: str = "http://127.0.0.1:9") -> Said:
+    return run(platform, "catalog", "add", *arguments, url=url)
+
+
+def run(platform: Path, *arguments: object, url: str = "http://127.0.0.1:9") -> Said:
     """In a process of its own: the Hub's library reads the Hub's address when it is imported."""
     done = subprocess.run(
-        [sys.executable, "-m", "neuroscale", "catalog", "add", *map(str, arguments), "--repository", str(platform)],
+        [sys.executable, "-m", "neuroscale", *map(str, arguments), "--repository", str(platform)],
         capture_output=True,
         text=True,
         env=hub_environment(platform.parent, url=url),
@@ -224,3 +228,24 @@ def test_an_entry_is_not_replaced_by_a_model_of_another_architecture(platform: P
     assert said.status == 2
     assert "is the entry of another architecture (llama), and the files are of qwen2" in said.err
     assert (platform / ENTRY).read_bytes() == before
+
+
+def test_a_new_service_records_the_newest_commit_and_keeps_it_when_the_hub_moves_on(platform: Path) -> None:
+    answers = platform.parent / "answers.yaml"
+    text = (ROOT / "templates/examples/llama-3.1-8b-highly-available.yaml").read_text()
+    answers.write_text(text)
+    without = run(platform, "new", "--answers", answers)
+    assert without.status == 0
+    command = "neuroscale catalog add meta-llama/Llama-3.1-8B-Instruct"
+    assert "prod demands a revision of meta-llama/Llama-3.1-8B-Instruct" in without.out
+    assert without.out.count(command) == 2  # what happened, and what a merge then needs
+    shutil.rmtree(platform / "manifests")
+    for newest in (COMMIT, "2" * 40):
+        with serving(hub_of_llama(sha=newest)) as hub:
+            said = run(platform, "new", "--answers", answers, url=hub.url)
+        assert said.status == 0, said.err
+        assert ["/api/models/" in path for path in hub.asked].count(True) == (newest == COMMIT)
+        folder = platform / "manifests/prod/help-desk"
+        assert yaml.safe_load((folder / "request.yaml").read_text())["model_revision"] == COMMIT
+        assert f"--revision={COMMIT}" in (folder / "inferenceservice.yaml").read_text()
+        assert command not in said.out

@@ -128,7 +128,7 @@ def _model(definition: object) -> Path | None:
 
 
 # The fields of a request beside the form's answers.
-_NOT_ASKED = frozenset({"schema_version", "overrides"})
+_NOT_ASKED = frozenset({"schema_version", "model_revision", "overrides"})
 _ADD = {"model": "Run `neuroscale catalog form`, and commit its change."}
 _LIMITS = ("pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
