@@ -21,6 +21,7 @@ from neuroscale.forge.interface import Account, ForgeError, ForgeUnavailableErro
 from neuroscale.forge.request_flow import Change, Desk, Main, Outcome, Refused, Say
 from neuroscale.forge.service_pull_request import Publisher
 from neuroscale.models.hub import NewestRevisions
+from neuroscale.planning.model_revision import Newest
 from neuroscale.portal.kept_answers import KeptAnswers
 from neuroscale.portal.people import Person
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
@@ -72,7 +73,7 @@ class PendingChanges:
         self.address = address
         self.missing = missing
         self.git = Git(root)
-        self.newest = NewestRevisions()
+        self.newest: Newest = NewestRevisions()
         self._inputs = inputs
         self._main: Main | None = None
         self._looked = 0.0
