@@ -13,8 +13,7 @@ from typing import Any
 
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import Path, dotted
-from neuroscale.policies.bad_objects import path_of
-from neuroscale.policies.policy_set import EXPECTED_MESSAGE
+from neuroscale.policies.bad_objects import EXPECTED_MESSAGE, path_of
 from policy_mutation.mutant import Mutant, Object, at, of_value
 
 CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")

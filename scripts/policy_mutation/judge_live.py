@@ -21,7 +21,8 @@ from neuroscale.core.errors import UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import flow
 from neuroscale.kube.client import Cluster, RefusedError
-from neuroscale.policies.policy_set import EXPECTED_MESSAGE, PolicySet
+from neuroscale.policies.bad_objects import EXPECTED_MESSAGE
+from neuroscale.policies.policy_set import PolicySet
 from neuroscale.repo.snapshot import Snapshot
 from policy_mutation.judge_resources import Stage, judge_resources
 from policy_mutation.mutant import Mutant, Object

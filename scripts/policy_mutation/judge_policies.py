@@ -20,7 +20,8 @@ from neuroscale.core.yaml_io import dump, flow
 from neuroscale.gate.checks.kyverno_process import KyvernoResult, read_answers
 from neuroscale.gate.checks.policy import check_reach
 from neuroscale.gate.run_upstream_tool import run_tool
-from neuroscale.policies.policy_set import EXPECTED_MESSAGE, TRIPWIRES, Policy, PolicySet, load_policy_set
+from neuroscale.policies.bad_objects import CASES, EXPECTED_MESSAGE, GOOD
+from neuroscale.policies.policy_set import TRIPWIRES, Policy, PolicySet, load_policy_set
 from neuroscale.repo.layout import POLICIES
 from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
 from policy_mutation.mutant import Object
@@ -79,7 +80,8 @@ def judge_policies(
     """
     chosen = [policy for policy in policy_set.policies if policy.name in set(names)]
     tests = {policy.name: _tests(snapshot, policy.name) for policy in policy_set.policies}
-    tripwires = snapshot.read(TRIPWIRES) or b""
+    needed = [TRIPWIRES, *(f"{POLICIES}/{one.name}/{file}" for one in chosen if one.tripwire for file in (GOOD, CASES))]
+    tripwires = {path: snapshot.read(path) or b"" for path in needed}
     done = 0
 
     def judge(policy: Policy) -> list[JudgedPolicy]:
@@ -132,7 +134,12 @@ def _key(one: Object) -> tuple[str, str]:
 
 
 def _judge_one(
-    policy: Policy, mutants: Sequence[PolicyMutant], tests: _Tests, tripwires: bytes, schemas: SchemaSet, folder: Path
+    policy: Policy,
+    mutants: Sequence[PolicyMutant],
+    tests: _Tests,
+    tripwires: Mapping[str, bytes],
+    schemas: SchemaSet,
+    folder: Path,
 ) -> list[JudgedPolicy]:
     found: dict[int, JudgedPolicy] = {}
     for index, mutant in enumerate(mutants):
@@ -145,9 +152,11 @@ def _judge_one(
     return [found[index] for index in range(len(mutants))]
 
 
-def _refused_by_the_gate(policy: Policy, mutant: PolicyMutant, tripwires: bytes, schemas: SchemaSet) -> str:
+def _refused_by_the_gate(
+    policy: Policy, mutant: PolicyMutant, tripwires: Mapping[str, bytes], schemas: SchemaSet
+) -> str:
     try:
-        files = {policy.file: dump(mutant.value).encode(), TRIPWIRES: tripwires}
+        files = {**tripwires, policy.file: dump(mutant.value).encode()}
         check_reach(load_policy_set(MemorySnapshot(files)).policies, schemas)
     except UntrustedError as error:
         return str(error)

@@ -159,8 +159,8 @@ def _answers(
     if homeless:
         raise UntrustedError(f"an object of an unknown kind passed the schemas: {homeless[0].message}")
     mine = tuple(manifest for manifest in manifests if pairs[id(manifest)])
-    needed = {id(one): one for one in (tripwire_of(policy, policy_set.tripwires, schemas) for policy in policies)}
-    batch = Batch(tuple(policies), tuple(needed.values()), mine)
+    needed = {id(tripwire_of(policy, policy_set.tripwires, schemas)) for policy in policies}
+    batch = Batch(tuple(policies), tuple(one for one in policy_set.every_tripwire if id(one) in needed), mine)
     folder.parent.mkdir(parents=True, exist_ok=True)
     answers = ask_with_tripwires(batch, pairs, schemas, tool_cache.find("kyverno"), folder)
     names: Mapping[tuple[str, str, str, str], str] = {reference(manifest): manifest.name for manifest in mine}

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import Path, dotted, flow
-from neuroscale.policies.bad_objects import GOOD, bad_objects, good_objects
-from neuroscale.policies.policy_set import EXPECTED_MESSAGE
+from neuroscale.policies.bad_objects import EXPECTED_MESSAGE, GOOD, bad_objects, good_objects
 from neuroscale.repo.snapshot import Snapshot
 from policy_mutation.command_spellings import respelled
 from policy_mutation.field_operators import field_changes, in_other_notations, spellings

@@ -35,6 +35,7 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[State]
         shutil.copytree(ROOT / folder, tmp_path / folder)
     Repository(tmp_path).commit({".gitignore": ".state\n"})
     with local_state((*control_plane.PORTS, *prometheus.PORTS)) as state:
+        state.update(environments=("dev", "local"))
         (tmp_path / ".state").mkdir()
         (tmp_path / ".state/local").symlink_to(state.folder)
         with (state.folder / "supervisor.lock").open("w") as lock:

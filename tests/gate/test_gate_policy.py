@@ -406,3 +406,67 @@ def test_json_text_with_template_syntax_is_data(tmp_path: Path) -> None:
     value["metadata"]["annotations"] = {"a": "{{ request.object }} ${{ x }} $(sh) \u2028 \U0001f600 --- \n---\n"}
     assert json.dumps(value)
     assert judge(manifests(value), policy_set(OWNER), tmp_path).findings == ()
+
+
+# A policy with a tripwire of its own ----------------------------------------------------------------------------------
+
+OWN = policy("own", "own")
+OWN_CASES = {
+    "bases": [{"base": "good", "cases": [{"name": "bad", "remove": ["metadata.labels.own"], "message": "no own"}]}]
+}
+
+
+def own_files(value: dict[str, Any] = OWN, cases: dict[str, Any] | None = None) -> dict[str, bytes]:
+    """A policy whose first case is its tripwire, beside one that has a shared one."""
+    annotations = {"neuroscale.dev/fix": "Set the label own."}
+    made = files({**value, "metadata": {"name": "own", "annotations": annotations}}, OWNER)
+    made["policies/own/good.yaml"] = dump(deployment("good", "place", own="a", owner="a")).encode()
+    return made | {"policies/own/cases.yaml": dump(OWN_CASES if cases is None else cases).encode()}
+
+
+def test_the_first_case_of_a_policy_without_the_annotation_is_its_tripwire(tmp_path: Path) -> None:
+    used = load_policy_set(MemorySnapshot(own_files()))
+    seen = judge(manifests(deployment("a", owner="x"), deployment("b", own="y", owner="x")), used, tmp_path, workers=1)
+    assert (seen.evaluated, seen.caught, seen.tripwires) == (4, 2, 2)
+    assert [(one.rule, one.subject, one.message) for one in seen.findings] == [("own", "Deployment team/a", "no own")]
+    own = next(one for one in used.policies if one.name == "own")
+    assert own.tripwire is not None
+    assert own.tripwire.name == "neuroscale-tripwire-own"  # no real object may have such a name
+    assert used.every_tripwire == (*used.tripwires, own.tripwire)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"validations": [{"expression": "true", "message": "no own"}]},
+        {"validations": [{"expression": "false", "message": "something else"}]},
+    ],
+)
+def test_a_policy_that_does_not_refuse_its_own_tripwire_is_untrusted_and_its_files_are_named(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    used = load_policy_set(MemorySnapshot(own_files(policy("own", "own", **change))))
+    with pytest.raises(UntrustedError, match=r"in policies/own/policy\.yaml, or the first case in policies/own/cases"):
+        judge(manifests(deployment("a", owner="x", own="y")), used, tmp_path, workers=1)
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (lambda: {path: data for path, data in own_files().items() if "cases" not in path}, "cases.yaml: is missing"),
+        (lambda: own_files(cases={"bases": []}), "hold no case"),
+        (lambda: own_files(cases={"bases": [{"base": "none", "cases": []}]}), "is not an object of good.yaml"),
+    ],
+)
+def test_a_policy_without_any_tripwire_is_untrusted_and_named(made: Callable[[], dict[str, bytes]], words: str) -> None:
+    with pytest.raises(UntrustedError, match=r"policies/own/cases\.yaml") as caught:
+        load_policy_set(MemorySnapshot(made()))
+    assert words in str(caught.value)
+
+
+def test_a_tripwire_of_a_kind_that_its_policy_does_not_judge_is_untrusted(tmp_path: Path) -> None:
+    made = own_files()
+    pod = {**deployment("good", "place", own="a"), "apiVersion": "v1", "kind": "Pod"}
+    used = load_policy_set(MemorySnapshot({**made, "policies/own/good.yaml": dump(pod).encode()}))
+    with pytest.raises(UntrustedError, match=r"case in policies/own/cases\.yaml, the policy's tripwire, is of a kind"):
+        judge(manifests(deployment("a", owner="x", own="y")), used, tmp_path)

@@ -16,6 +16,7 @@ from neuroscale.cli.gate import run_gate
 from neuroscale.cli.new import new_service
 from neuroscale.cli.options import Reports
 from neuroscale.cli.platform import render_platform
+from neuroscale.cli.policy import make_policy
 from neuroscale.cli.render import render_request
 from neuroscale.cli.replan import replan_service
 from neuroscale.gate import faults_of_base
@@ -445,6 +446,64 @@ def test_a_change_to_a_policy_runs_its_tests_and_finds_what_it_broke(repository:
     tests = check(verdict, "policy-tests")
     resources = [*fixtures("non-root", "good"), *fixtures("non-root", "bad")]
     assert tests["evaluated"] == tests["expected"] == len(resources) > 20
+
+
+@pytest.mark.slow
+def test_a_wider_list_of_registries_is_told_decides_once_it_is_merged_and_stands_in_settings_and_policy(
+    repository: Repository,
+) -> None:
+    start = repository.run("rev-parse", "HEAD")
+    settings, policy = "platform/settings.yaml", "policies/allowed-registries/policy.yaml"
+    edit(repository, settings, lambda text: text.replace("registries:\n", "registries:\n  - docker.io/evil\n", 1))
+    alone = gate(repository, base=start)
+    assert alone["exit_status"] == 1
+    assert ("platform/not-rendered", policy) in {
+        (f"{one['gate']}/{one['rule']}", one["file"]) for one in alone["findings"]
+    }
+    render_platform(repository=repository.root)
+    repository.commit({}, "Render the policy")
+    both = gate(repository, base=start)
+    assert both["exit_status"] == 0
+    told = {(one["rule"], one["file"]) for one in both["findings"] if one["severity"] == "notice"}
+    assert told >= {("weaker-rule", settings), ("changed-policy", policy)}
+
+    edit(
+        repository, ISVC, lambda text: re.sub(r"image: \S+", "image: docker.io/evil/vllm-openai:v0.32.0", text, count=1)
+    )
+    assert "policy/allowed-registries" in rules(gate(repository, base=start))
+    assert "policy/allowed-registries" not in rules(gate(repository, base="HEAD~1"))
+    text = (repository.root / settings).read_text()
+    repository.commit({settings: text.replace("  - docker.io/evil\n", "")}, "Narrow the settings alone")
+    assert "platform/not-rendered" in rules(gate(repository, base=start))
+
+
+@pytest.mark.slow
+def test_a_policy_of_ones_own_judges_services_once_it_is_merged_and_must_refuse_its_own_case(
+    repository: Repository,
+) -> None:
+    make_policy("no-debug")
+    policy = repository.root / "policies/no-debug/policy.yaml"
+    text = policy.read_text().replace("REPLACE: ", "").replace("REPLACE this sentence", "write")
+    policy.write_text(text.replace("!= 'refused'", "!= 'REFUSED'"))
+    repository.commit({}, "Add a policy that refuses nothing")
+    verdict = gate(repository)
+    assert verdict["exit_status"] == 1
+    assert rules(verdict) == {"policy-of-head/no-debug", "policy-tests/no-debug"}
+    assert {one["file"] for one in verdict["findings"] if one["severity"] == "error"} == {
+        "policies/no-debug/cases.yaml"
+    }
+    policy.write_text(text)
+    repository.commit({}, "Correct the policy")
+    assert gate(repository)["exit_status"] == 0
+    base = repository.run("rev-parse", "HEAD")
+    edit(
+        repository,
+        ISVC,
+        lambda text: text.replace("  annotations:\n", "  annotations:\n    neuroscale.dev/no-debug: refused\n", 1),
+    )
+    verdict = gate(repository, base=base)
+    assert rules(verdict) == {"policy/no-debug", "drift/edited"}
+    assert check(verdict, "policy")["tripwires"] == len(list((ROOT / "policies").glob("*/policy.yaml"))) + 1
 
 
 def test_the_cost_of_a_new_service_is_what_its_plan_says(repository: Repository) -> None:

@@ -22,7 +22,8 @@ from neuroscale.core import schemas
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.yaml_io import dump, flow, read_mapping
 from neuroscale.kube.client import Cluster
-from neuroscale.policies.policy_set import EXPECTED_MESSAGE, Policy, load_policy_set
+from neuroscale.policies.bad_objects import EXPECTED_MESSAGE
+from neuroscale.policies.policy_set import Policy, load_policy_set
 from neuroscale.policies.render import shared_blocks
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from neuroscale.vllm.known_arguments import versions

@@ -35,7 +35,8 @@ from neuroscale.local import kserve, kyverno
 from neuroscale.local.charts import GROUP_VERSION
 from neuroscale.local.kserve import GROUP, MODE
 from neuroscale.manifests.objects import Manifest, read_manifests
-from neuroscale.policies.policy_set import EXPECTED_MESSAGE, Policy, PolicySet, ResourceRule, load_policy_set
+from neuroscale.policies.bad_objects import EXPECTED_MESSAGE
+from neuroscale.policies.policy_set import Policy, PolicySet, ResourceRule, load_policy_set
 from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.snapshot import FolderSnapshot
@@ -402,7 +403,9 @@ DERIVES_NOTHING: Mapping[Key, str] = {
     ("readable-model-arguments", "good-custom-second"): "",
 }
 # Good resources whose Pod is missing something, so that KServe's webhook refuses it.
-DERIVES_NO_POD: Mapping[Key, str] = {("allowed-storage", "good-parameters"): "can't read storage secret"}
+DERIVES_NO_POD: Mapping[Key, str] = {
+    ("allowed-storage", f"good-parameters{end}"): "can't read storage secret" for end in ("", "-gs", "-hf")
+}
 
 
 def of_service(found: Object) -> str:

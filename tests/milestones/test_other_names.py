@@ -13,7 +13,7 @@ from neuroscale.catalog import load_catalog
 from neuroscale.core.delivered import FOLDER as REPOSITORY
 from neuroscale.milestones.lesson_platform import local_service
 from neuroscale.repo.snapshot import FolderSnapshot
-from renamed_names import renamed_copy, run
+from renamed_repository import renamed_copy, run
 
 pytestmark = [pytest.mark.tools, pytest.mark.slow, pytest.mark.xdist_group("other_names")]
 

@@ -13,8 +13,9 @@ from neuroscale.core.errors import InputError
 from neuroscale.core.yaml_io import dotted, dump, read_documents, read_mapping
 from neuroscale.gate.checks.changed_policies import evaluate_policy_tests
 from neuroscale.manifests.objects import LARGEST_FILE, Manifest
-from neuroscale.policies.bad_objects import BAD, bad_files, bad_objects, path_of
-from neuroscale.policies.policy_set import EXPECTED_MESSAGE, TRIPWIRES, load_policy_set
+from neuroscale.policies.allowed_list import allowed_entries, variants
+from neuroscale.policies.bad_objects import BAD, EXPECTED_MESSAGE, bad_files, bad_objects, path_of
+from neuroscale.policies.policy_set import TRIPWIRES, load_policy_set
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from policies_support import NAMES, documents, fixture_manifests, fixtures
 from roots import ROOT
@@ -26,17 +27,23 @@ SMALL = "no-legacy-deployment-mode"
 def test_each_case_makes_one_object_with_its_name_its_message_and_its_change(name: str) -> None:
     path = f"policies/{name}/cases.yaml"
     text = (ROOT / path).read_text()
-    cases = [(base, case) for base in read_mapping(text, path).value["bases"] for case in base["cases"]]
+    allowed = allowed_entries(FolderSnapshot(ROOT), name)
+    cases = [
+        (end, base, {**case, "patch": patch})
+        for base in read_mapping(text, path).value["bases"]
+        for case in base["cases"]
+        for end, (_, patch) in variants([base.get("patch", {}), case.get("patch", {})], allowed)
+    ]
     objects = fixture_manifests(name, "bad")
-    assert [manifest.name for manifest in objects] == [case["name"] for _, case in cases]
-    for manifest, (base, case) in zip(objects, cases, strict=True):
+    assert [manifest.name for manifest in objects] == [f"{case['name']}{end}" for end, _, case in cases]
+    for manifest, (_, base, case) in zip(objects, cases, strict=True):
         assert manifest.file == path
         assert text.splitlines()[(manifest.line("kind") or 0) - 1] == f"  - name: {case['name']}"
         assert manifest.value["metadata"]["annotations"][EXPECTED_MESSAGE] == case["message"]
-        for place, part in case.get("patch", {}).items():
+        for place, part in case["patch"].items():
             message = {EXPECTED_MESSAGE: case["message"]} if place == "metadata.annotations" else None
             assert manifest.at(path_of(place)) == (part | message if message else part), (case["name"], place)
-        written = {"metadata.annotations", *base.get("patch", {}), *case.get("patch", {})}
+        written = {"metadata.annotations", *base.get("patch", {}), *case["patch"]}
         for place in {*base.get("remove", ()), *case.get("remove", ())} - written:
             # Behind a removed item, another one may follow.
             assert isinstance(path_of(place)[-1], int) or manifest.at(path_of(place)) is None, (case["name"], place)
@@ -50,9 +57,13 @@ def test_no_object_is_lost() -> None:
 def test_the_files_for_kyverno_test_hold_the_same_objects() -> None:
     snapshot = FolderSnapshot(ROOT)
     files = bad_files(snapshot, load_policy_set(snapshot).policies)
-    assert list(files) == [f".state/policies/{name}/bad.yaml" for name in NAMES]
-    for name, (path, text) in zip(NAMES, files.items(), strict=True):
-        assert [document.value for document in read_documents(text, path)] == fixtures(name, "bad")
+    filled = [name for name in NAMES if allowed_entries(snapshot, name)]
+    assert sorted(files) == sorted(
+        f".state/policies/{name}/{which}.yaml" for which, names in (("bad", NAMES), ("good", filled)) for name in names
+    )
+    for path, text in files.items():
+        _, _, name, file = path.split("/")
+        assert [document.value for document in read_documents(text, path)] == fixtures(name, file[: -len(".yaml")])
 
 
 POD = {

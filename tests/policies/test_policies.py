@@ -27,11 +27,12 @@ from neuroscale.gate.checks.refused_kinds import REFUSED, plural_of
 from neuroscale.gate.checks.schema import evaluate_schemas
 from neuroscale.gate.evaluation import Evaluation
 from neuroscale.manifests.objects import read_manifests
+from neuroscale.policies.allowed_list import allowed_entries
 from neuroscale.policies.policy_set import SHARED_TEXT, TRIPWIRES, load_policy_set
 from neuroscale.policies.render import rendered
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from platform_repository import CATALOG
-from policies_support import NAMES, POLICIES, documents, fixtures, judge, judges, policy
+from policies_support import NAMES, POLICIES, documents, fixture_manifests, fixtures, judge, judges, policy
 from roots import CHECKOUT, ROOT
 
 SERVICES = CHECKOUT / "tests" / "data" / "policies" / "services.yaml"
@@ -168,9 +169,7 @@ def test_shared_text_without_its_file_is_a_finding() -> None:
 @pytest.mark.parametrize("name", ["allowed-registries", "allowed-storage"])
 def test_an_allowed_prefix_cannot_be_extended_to_another_name(name: str) -> None:
     """`docker.io/vllm` without its slash would also allow docker.io/vllm-evil."""
-    first = policy(name)["spec"]["variables"][0]
-    assert first["name"] == "allowed"
-    entries = re.findall(r"'([^']*)'", first["expression"])
+    entries = allowed_entries(FolderSnapshot(ROOT), name)
     assert entries
     assert all(entry.endswith("/") for entry in entries)
 
@@ -288,8 +287,11 @@ def test_test_resources_are_valid_for_their_kinds(tmp_path: Path) -> None:
     kinds = {"InferenceService", "LLMInferenceService", "ServingRuntime", "ClusterServingRuntime"}
     manifests = [
         manifest
-        for path in [*(POLICIES / name / "good.yaml" for name in NAMES), ROOT / TRIPWIRES, SERVICES]
-        for manifest in read_manifests(path.read_bytes(), path.name)
+        for made in [
+            *(fixture_manifests(name, "good") for name in NAMES),
+            *(read_manifests(path.read_bytes(), path.name) for path in (ROOT / TRIPWIRES, SERVICES)),
+        ]
+        for manifest in made
         if manifest.kind in kinds
     ]
     evaluation = evaluate_schemas(manifests, schemas.find(), tool_cache.find("kubeconform"), tmp_path / "run")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable
 from datetime import date
@@ -90,6 +89,7 @@ def test_a_new_policy_judges_and_is_tested_at_once(
     run: Callable[..., Said], repository: Path, kinds: tuple[str, ...], tmp_path: Path
 ) -> None:
     options = [word for kind in kinds for word in ("--kind", kind)]
+    before = read(repository / "policies")
     made = run("new", "no-debug", *options, "--shared", "containers", "--repository", repository)
     assert made.status == 0, made.err
     snapshot = FolderSnapshot(repository)
@@ -111,14 +111,49 @@ def test_a_new_policy_judges_and_is_tested_at_once(
     check_reach(policies.policies, schemas.find())
     blocks = (repository / "policies/no-debug/policy.yaml").read_text().count("-- end shared: ")
     assert blocks == 2
-    # Its tripwire: the first of them that it judges, which it refuses in the words that it announces.
+    # Its tripwire: its own first case, which it refuses in the words that it announces. Nobody else's file changes.
     policy = next(one for one in policies.policies if one.name == "no-debug")
-    resources = schemas.find().kinds
-    first = next(one for one in policies.tripwires if policy.applies(one, resources[one.api_version, one.kind].plural))
+    first = policy.tripwire
+    assert first is not None
+    assert (first.kind, first.file) == (kinds[0], "policies/no-debug/cases.yaml")
     answers = judge([str(repository / "policies/no-debug")], [first.value], tmp_path / "tripwire")
     assert answers["no-debug", first.kind, first.name] == ("fail", policy.tripwire_message)
-    rows = re.findall(r"^\| \[([a-z-]+)\]", (repository / "policies/README.md").read_text(), re.MULTILINE)
-    assert rows == names
+    written = read(repository / "policies")
+    assert {path: data for path, data in written.items() if not path.startswith("no-debug/")} == before
+
+
+@pytest.mark.tools
+def test_a_new_policy_is_short_and_tested_by_a_command_that_names_a_case_that_is_not_refused(
+    run: Callable[..., Said], repository: Path
+) -> None:
+    made = run("new", "no-debug", "--repository", repository)
+    folder = repository / "policies/no-debug"
+    lines = [len((folder / name).read_text().splitlines()) for name in ("policy.yaml", "good.yaml", "cases.yaml")]
+    assert sum(lines) <= 60
+    assert "neuroscale policy test no-debug" in made.out
+    assert ".venv" not in made.out
+    passed = run("test", "no-debug", "--repository", repository)
+    assert (passed.status, passed.out) == (0, "no-debug: all 2 test objects\n")
+    cases = folder / "cases.yaml"
+    more = "      - name: bad-second\n        patch: {metadata.labels: {a: b}}\n        message: 'metadata: is bad'\n"
+    cases.write_text(cases.read_text() + more)
+    run("render", "--repository", repository)
+    second = run("test", "no-debug", "--repository", repository)
+    assert second.status == 1
+    assert "policies/no-debug/cases.yaml:9: InferenceService no-debug/bad-second: is not refused" in second.out
+    policy = folder / "policy.yaml"
+    policy.write_text(policy.read_text().replace("!= 'refused'", "!= 'REFUSED'"))
+    first = run("test", "no-debug", "--repository", repository)
+    assert first.status == 1
+    assert (
+        "policies/no-debug/cases.yaml:4: InferenceService no-debug/bad-inference-service: is not refused" in first.out
+    )
+    assert "Correct the rule in policies/no-debug/policy.yaml" in first.out
+    # A rule that Kyverno cannot load is no answer.
+    policy.write_text(policy.read_text().replace("object.?metadata", "no_such_function(object).?metadata"))
+    assert run("test", "no-debug", "--repository", repository).status == 3
+    unknown = run("test", "no-debu", "--repository", repository)
+    assert (unknown.status, "Did you mean 'no-debug'" in unknown.err) == (2, True)
 
 
 @pytest.mark.tools

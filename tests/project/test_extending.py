@@ -107,7 +107,8 @@ def test_a_command(repository: Repository) -> None:
 
 
 def test_a_policy(repository: Repository) -> None:
-    _, _, verdict = follow(repository, "A policy")
+    _, tested, _, verdict = follow(repository, "A policy")
+    assert tested == "time-to-finish: all 2 test objects\n"
     count = 1 + len(list((CHECKOUT / "policies").glob("*/policy.yaml")))
     assert re.search(rf"Policies of the change +passed .* {count} of {count} tripwires caught", verdict)
     assert re.search(r"Tests of the changed policies +passed .* 2 of 2 test resources", verdict)

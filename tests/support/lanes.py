@@ -49,7 +49,7 @@ _BESIDE_THE_DEMO = ("test_forge_faults.py", "test_metrics_command.py", "test_gat
 _DEAREST = (
     *("test_admission.py", "test_gate_runner.py", "test_milestones.py", "test_policies.py", "test_kv_oracle.py"),
     *("test_vllm_arguments.py", "test_gateway.py", "test_gate_attacks.py", "test_gate_fit.py", "test_cli.py"),
-    *("test_parameter_oracle.py", "test_other_names.py"),
+    *("test_parameter_oracle.py", "test_suite_under_other_names.py"),
 )
 """The longest files by `scripts/test-times`; all other files follow, those with most tests first."""
 

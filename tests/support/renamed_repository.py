@@ -67,10 +67,10 @@ def rename_all(root: Path) -> dict[str, str]:
     for environment in settings.environments:
         if (root / MANIFESTS / environment).is_dir():
             (root / MANIFESTS / environment).rename(root / MANIFESTS / names[environment])
-    run(root, "catalog", "form")
-    run(root, "platform", "render")
-    for service in services:
-        run(root, "replan", f"{names[service.environment]}/{service.service}")
+    again = [("replan", f"{names[service.environment]}/{service.service}") for service in services]
+    for command in (("catalog", "form"), ("platform", "render"), *again):
+        done = run(root, *command)
+        assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
     return names
 
 
@@ -78,12 +78,10 @@ def _stems(folder: Path) -> set[str]:
     return {path.stem for path in folder.glob("*.yaml")}
 
 
-def run(root: Path, *arguments: str) -> str:
-    """What that repository's own program prints. Raises AssertionError unless it succeeds."""
-    command = [sys.executable, "-m", "neuroscale", *arguments]
-    done = subprocess.run(command, cwd=root, env=environment_of(root), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{' '.join(arguments)}\n{done.stdout}{done.stderr}"
-    return done.stdout
+def run(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `neuroscale` of the repository at `root` in it."""
+    command = [sys.executable, "-P", "-m", "neuroscale", *arguments]
+    return subprocess.run(command, cwd=root, env=environment_of(root), capture_output=True, text=True, timeout=600)
 
 
 def environment_of(root: Path) -> dict[str, str]:

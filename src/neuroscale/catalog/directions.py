@@ -107,8 +107,10 @@ SETTINGS_ROWS: tuple[Row, ...] = (
     *_rows(Notice.WEAKER_RULE, Direction.LIMIT, "costs large_change *"),
     *_rows(Notice.REMOVED_ENVIRONMENT, Direction.FEWER, "production environments"),
     *_rows(Notice.WEAKER_RULE, Direction.LEVEL, "costs *", "production *"),
-    *_rows(Notice.CHANGED_SOURCE, Direction.ANY, "repository", "registry", "domain", "certificates", "tool_bundle"),
+    *_rows(Notice.CHANGED_SOURCE, Direction.ANY, "repository", "domain", "certificates", "tool_bundle"),
     *_rows(Notice.WIDER_ACCESS, Direction.ANY, "owners *"),
+    # Without a list, a policy's file alone says what is allowed.
+    *_rows(Notice.WEAKER_RULE, Direction.MORE, "registries", "storage"),
     *_rows(Notice.REMOVED_ENVIRONMENT, Direction.REMOVED, "environments *"),
     *_rows(Notice.WIDER_ACCESS, Direction.ADDED, "environments *"),
     # A cheaper list that comes first lowers every price, too.
@@ -205,7 +207,7 @@ CATALOG_ROWS: Mapping[str, tuple[Row, ...]] = {
 _FOR_PEOPLE = ("title", "** source")
 LISTED: Mapping[str, tuple[str, ...]] = {
     # Commands that people start read the number of open pull requests, and the gate judges each of them.
-    "settings": ("schema_version", "organization", "upgrades open_at_once", "** source"),
+    "settings": ("schema_version", "organization", "registry", "upgrades open_at_once", "** source"),
     "models": (
         *_FOR_PEOPLE,
         "family",

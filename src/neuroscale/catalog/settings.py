@@ -9,13 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from neuroscale.catalog import Catalog
-from neuroscale.catalog.cluster_settings import (
-    CLUSTER_KINDS,
-    ClusterKind,
-    ClusterSettings,
-    Host,
-    Signer,
-)
+from neuroscale.catalog.allowed_places import Registry, Store, with_slashes
+from neuroscale.catalog.cluster_settings import CLUSTER_KINDS, ClusterKind, ClusterSettings, Host, Signer
 from neuroscale.catalog.entries import LabelValue
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.frozen import Frozen, Label
@@ -232,12 +227,19 @@ PRODUCTION_RULES = tuple(ProductionRules().levels)
 class Settings(Frozen):
     """The whole file. `certificates`: who signs the certificates of the gateways in each folder of platform/clusters
     (default: own). `owners`: whom `.github/CODEOWNERS` is rendered with (default: that file is nobody's to render).
-    `tool_bundle`: where set-up takes built tools from; it reads that line itself, without a parser."""
+    `tool_bundle`: where set-up takes built tools from; it reads that line itself, without a parser.
+
+    `registries` and `storage`: the beginnings of the addresses that images and models may have, as rendering writes
+    them into two policies (None: what the policy's file lists). `registry`: settings of before have it, and nothing
+    reads it.
+    """
 
     schema_version: Literal[1]
     organization: Annotated[str, Field(min_length=1, max_length=100)]
     domain: Host
-    registry: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9./]{0,200}[a-z0-9])?$")]
+    registry: str | None = None
+    registries: Annotated[tuple[Registry, ...], Field(min_length=1)] | None = None
+    storage: Annotated[tuple[Store, ...], Field(min_length=1)] | None = None
     repository: Repository
     owners: Owners | None = None
     tool_bundle: Annotated[str, Field(pattern=r'^(https://[^\s"\\]+)?$', max_length=1000)] = ""
@@ -252,6 +254,8 @@ class Settings(Frozen):
         # characters.
         dict[Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,20}[a-z0-9])?$")], Environment], Field(min_length=1)
     ]
+
+    _ends_with_slash = field_validator("registries", "storage")(with_slashes)
 
     def domain_of(self, environment: str) -> str:
         """The domain below which the services of an environment have their addresses."""
@@ -288,8 +292,9 @@ def local_environment(settings: Settings) -> str:
 
 def check_settings(settings: Settings, catalog: Catalog) -> None:
     """Raises InputError if the settings name an accelerator that the catalog or the kind of cluster lacks, two that
-    node labels do not distinguish, a price list that the catalog lacks, a Prometheus that the network policies of the
-    services do not admit, a production environment that does not exist, or a domain that another environment has.
+    node labels do not distinguish, a price list that the catalog lacks, a store of models that `storage` lacks, a
+    Prometheus that the network policies of the services do not admit, a production environment that does not exist, or
+    a domain that another environment has.
 
     Environments that name no domain share the settings' own without a problem (see `domain_notes`)."""
     problems: list[Problem] = []
@@ -331,6 +336,10 @@ def check_settings(settings: Settings, catalog: Catalog) -> None:
                 told = f"a pod that asks for {one.name!r} could start on nodes of {other.name!r}, which have the same "
                 fix = "Remove one of them: nothing keeps such a pod off nodes that offer slices."
                 refuse(f"{place}.accelerators", f"{told}labels and more", fix)
+        store = environment.models.store or "file://"
+        if settings.storage and not store.startswith("file://") and not f"{store}/".startswith(settings.storage):
+            told = f"{store} is in no place that storage allows: {', '.join(settings.storage)}"
+            refuse(f"{place}.models.store", told, f"Add {store} to storage, or correct the address.")
         namespaces, namespace = environment.monitoring_namespaces, environment.prometheus.namespace
         if namespaces and namespace not in namespaces:
             told = f"{namespace!r} is not one of the monitoring_namespaces, which alone may look at a service's pods"

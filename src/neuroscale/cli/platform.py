@@ -150,7 +150,7 @@ def render_platform(
     ] = False,
     repository: RepositoryOption = None,
 ) -> int:
-    """Render Argo CD's files, runtimes, tenancy, upstream's charts and CODEOWNERS from settings and catalog."""
+    """Render what clusters get, two policies' lists and CODEOWNERS from settings and catalog."""
 
     root = find_root(repository or Path.cwd())
     snapshot = FolderSnapshot(root)

@@ -1,4 +1,4 @@
-"""`neuroscale policy`: shows the policies' demands and reasons, writes what they share, and makes new ones."""
+"""`neuroscale policy`: shows policies' demands and reasons, writes what they share, makes new ones and tests them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from neuroscale.core.errors import ExitStatus, InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from neuroscale.policies.policy_set import PolicySet
+    from neuroscale.policies.policy_set import Policy, PolicySet
     from neuroscale.repo.snapshot import FolderSnapshot
 
-app = typer.Typer(name="policy", help="Show, render and create policies.", no_args_is_help=True)
+app = typer.Typer(name="policy", help="Show, render, create and test policies.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -51,16 +51,12 @@ def explain_policy(
     """Print what one policy demands and why, the kinds and fields that it reads, and its messages, or one case."""
     from dataclasses import asdict
 
-    from neuroscale.core.validation import suggest
     from neuroscale.core.yaml_io import dump
     from neuroscale.policies.bad_objects import bad_object
     from neuroscale.policies.description import describe
 
     snapshot, policies = _read(repository)
-    policy = next((candidate for candidate in policies.policies if candidate.name == name), None)
-    if policy is None:
-        fix = suggest(name, [candidate.name for candidate in policies.policies])
-        raise InputError.at("the command line", "NAME", f"{name!r} is not a policy of this repository", fix)
+    policy = _named(policies, name)
     if case is not None:
         refused = bad_object(snapshot, name, case)
         print_json(refused) if as_json else typer.echo(dump(refused), nl=False)
@@ -161,7 +157,7 @@ def make_policy(
     ] = None,
     repository: RepositoryOption = None,
 ) -> int:
-    """Write the folder of a new policy with a rule that works, its tests and its tripwire, for you to change."""
+    """Write the folder of a new policy with a rule that works and its tests, for you to change."""
     from neuroscale.core import schemas
     from neuroscale.core.files import write_public
     from neuroscale.policies.new_policy import new_policy
@@ -175,12 +171,40 @@ def make_policy(
         typer.echo(f"  {path}")
     typer.echo(
         "Next (policies/README.md, 'Add a policy', says more):\n"
-        f"  1. Replace the rule, all that says REPLACE, and the annotation neuroscale.dev/{name}, also in\n"
-        "     policies/tripwires.yaml, whose object must break the new rule.\n"
-        f"  2. Test it: .venv/bin/pytest tests/policies/test_policies.py -k {name}\n"
-        f"  3. See which changes of its objects pass: .venv/bin/python scripts/policy_mutation {name}"
+        f"  1. Replace the rule, all that says REPLACE, and the case in policies/{name}/cases.yaml. Each gate run\n"
+        "     sends the first case along as a known-bad object.\n"
+        "  2. neuroscale policy render writes the names of the test objects for Kyverno.\n"
+        f"  3. neuroscale policy test {name}\n"
+        "  4. Commit it: neuroscale gate --base HEAD~1 --head HEAD judges the commit."
     )
     return ExitStatus.PASSED
+
+
+@app.command("test")
+def run_tests(
+    name: Annotated[str | None, typer.Argument(help="The policy's name. Default: all policies.")] = None,
+    repository: RepositoryOption = None,
+) -> int:
+    """Ask Kyverno about policies' test objects: good ones must pass, and each case be refused with its message."""
+    import tempfile
+
+    from neuroscale.core.errors import Problem, UntrustedError
+    from neuroscale.gate.checks.changed_policies import tested_policy
+    from neuroscale.gate.verdict import Outcome
+
+    snapshot, policies = _read(repository)
+    status = ExitStatus.PASSED
+    for policy in [_named(policies, name)] if name else policies.policies:
+        with tempfile.TemporaryDirectory() as folder:
+            result = tested_policy(snapshot, policies, policy, Path(folder))
+        check, findings = result.check, result.findings
+        if check.outcome not in (Outcome.PASSED, Outcome.FINDINGS):
+            raise UntrustedError(f"{policy.name}: {check.detail}")
+        typer.echo(f"{policy.name}: {'not as it must be' if findings else f'all {check.evaluated} test objects'}")
+        for each in findings:
+            status = ExitStatus.FINDINGS
+            typer.echo(f"  {Problem(each.file, each.subject, each.message, each.fix, each.line)}")
+    return status
 
 
 @app.command("render")
@@ -207,6 +231,16 @@ def _read(repository: Path | None) -> tuple[FolderSnapshot, PolicySet]:
 
     snapshot = FolderSnapshot(find_root(repository or Path.cwd()))
     return snapshot, load_policy_set(snapshot)
+
+
+def _named(policies: PolicySet, name: str) -> Policy:
+    from neuroscale.core.validation import suggest
+
+    names = {policy.name: policy for policy in policies.policies}
+    if name not in names:
+        fix = suggest(name, names)
+        raise InputError.at("the command line", "NAME", f"{name!r} is not a policy of this repository", fix)
+    return names[name]
 
 
 def _print_indented(console: Console, line: str) -> None:

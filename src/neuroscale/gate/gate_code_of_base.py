@@ -21,7 +21,7 @@ from neuroscale.core.files import scratch_folder
 from neuroscale.core.money_and_time import duration
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import Check, Outcome, Verdict, exit_status
-from neuroscale.repo.layout import GATE_CODE
+from neuroscale.repo.layout import GATE_CODE, OWN_CODE
 from neuroscale.repo.snapshot import GitSnapshot
 
 _SECONDS = 1800
@@ -40,8 +40,12 @@ class _Answer:
 
 
 def needs_judges(change: Change) -> bool:
-    """Whether the change alters the code that judges it (and this process is not one of the judges already)."""
-    return JUDGE not in os.environ and change.touches(*GATE_CODE)
+    """Whether the change alters the code that judges it (and this process is not one of the judges already).
+
+    Where the base holds no code of the tool, no change of it can alter this program: its workflows install the tool by
+    the version and digests that the base names.
+    """
+    return JUDGE not in os.environ and change.touches(*GATE_CODE) and bool(change.before.entries(OWN_CODE))
 
 
 def judge_by_base(change: Change, *, server: bool = False, strict: bool = True) -> Verdict:

@@ -30,11 +30,10 @@ from neuroscale.gate.object_diff import ABSENT, in_words, raw_changes
 from neuroscale.gate.verdict import ChangedValue
 from neuroscale.manifests.objects import read_manifests
 from neuroscale.manifests.pod_resources import quantity
-from neuroscale.policies.policy_set import POLICY_FILE
 from neuroscale.rendering.platform.files import is_rendered
 from neuroscale.rendering.platform.monitoring import SCRAPE
 from neuroscale.repo.git import TooLargeError
-from neuroscale.repo.layout import ALERT_TESTS, POLICIES
+from neuroscale.repo.layout import ALERT_TESTS, POLICIES, POLICY_FILE
 from neuroscale.repo.snapshot import Snapshot
 
 POLICY_ROWS: tuple[Row, ...] = (

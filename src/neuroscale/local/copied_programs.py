@@ -20,8 +20,8 @@ from neuroscale.local.state import State
 
 
 def copy_cache(target: Path) -> None:
-    """Copy the gate's tools, and uv where it was kept, from the tool cache below `target`, in the cache's own layout;
-    remove older versions.
+    """Copy the gate's tools below `target`, in the layout of the tool cache; remove older versions. Also uv and this
+    tool's own wheels, where they were kept.
 
     Raises UntrustedError if set-up has not built the tools.
     """
@@ -31,7 +31,8 @@ def copy_cache(target: Path) -> None:
         raise UntrustedError(f"The JSON schemas are missing. Run `{delivered.install_command('gate')}`.")
     tools = [find_tool(cast("ToolName", name)).folder for name in tool_cache.GATE_TOOLS]
     uv = tool_cache.kept_uv(source)
-    for folder in (*tools, schemas, *([uv.parent] if uv.exists() else [])):
+    wheels = tool_cache.wheels(source)
+    for folder in (*tools, schemas, *([uv.parent] if uv.exists() else []), *([wheels] if wheels.is_dir() else [])):
         copy_folder(folder, target, folder.relative_to(source))
 
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from neuroscale.core.errors import InputError
 from neuroscale.core.files import write_public
+from neuroscale.core.tool_cache import wheels
 from neuroscale.local.copied_programs import copied, copy_cache, copy_tool
 from neuroscale.local.forge_setup import OWNER, LocalForge
 from neuroscale.local.gitea import NAME as FORGE
@@ -171,6 +172,8 @@ class Runner:
             "TMPDIR": str(self.folder / "tmp"),
             "LANG": "C.UTF-8",
             "NEUROSCALE_CACHE": str(self.cache),
+            "PIP_FIND_LINKS": str(wheels(self.cache)),
+            "UV_FIND_LINKS": str(wheels(self.cache)),
             **({"USER": name, "LOGNAME": name} if name else {}),
         }
 

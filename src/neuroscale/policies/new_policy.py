@@ -1,6 +1,7 @@
-"""Makes the folder of a new policy with a rule that works, its test objects and its tripwire, for a person to change.
+"""Makes the folder of a new policy with a rule that works and its test objects, for a person to change.
 
 The rule refuses objects that carry an annotation of the policy's own name; the person replaces it with the real rule.
+Its first case is its tripwire: no file of another policy changes.
 """
 
 from __future__ import annotations
@@ -15,19 +16,17 @@ from neuroscale.core.schemas import Kind
 from neuroscale.core.validation import suggest
 from neuroscale.core.yaml_io import dump, scalar
 from neuroscale.policies.bad_objects import CASES, GOOD, good_objects
-from neuroscale.policies.policy_set import POLICY_FILE, TRIPWIRES, PolicySet
+from neuroscale.policies.policy_set import PolicySet
 from neuroscale.policies.render import KYVERNO_TEST, kyverno_test, shared_blocks
-from neuroscale.repo.layout import POLICIES
-from neuroscale.repo.snapshot import Snapshot, read_text
+from neuroscale.repo.layout import POLICIES, POLICY_FILE
+from neuroscale.repo.snapshot import Snapshot
 
-_README = f"{POLICIES}/README.md"
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _REFUSED = "refused"
 PLACEHOLDER = "REPLACE"
 """The word that marks what a person must replace in a new policy."""
 # Controllers must be able to scale down an old object of these kinds that no longer satisfies.
 _JUDGED_ONCE = ("replicasets", "replicationcontrollers")
-_ROW = re.compile(r"^\| \[([^\]]+)\]\(", re.MULTILINE)
 
 
 def new_policy(
@@ -38,7 +37,7 @@ def new_policy(
     names: Sequence[str],
     shared: str | None = None,
 ) -> dict[str, str]:
-    """The files of a new policy, by path, with the tripwires and the README's table that name it.
+    """The files of a new policy, by path.
 
     `names`: the kinds that it judges. Their objects come from the tests of the existing policies. `shared`: the last of
     the blocks of shared text that the policy gets.
@@ -61,8 +60,6 @@ def new_policy(
         f"{folder}/{GOOD}": "---\n".join(map(dump, good)),
         f"{folder}/{CASES}": dump({"bases": list(map(_base, good, bad))}),
         f"{folder}/{KYVERNO_TEST}": kyverno_test(name, good, bad),
-        TRIPWIRES: _tripwires(snapshot, policies, name, chosen),
-        _README: _readme(snapshot, name),
     }
 
 
@@ -132,8 +129,6 @@ metadata:
       REPLACE: the incident or the risk behind the rule.
     neuroscale.dev/fix: >-
       Remove the annotation neuroscale.dev/{name}, or REPLACE this sentence with the correction that people make.
-    neuroscale.dev/tripwire-message: >-
-      {_message(name)}
 spec:
   validationActions: [Deny]
   failurePolicy: Fail
@@ -187,39 +182,3 @@ def _base(good: Mapping[str, Any], bad: Mapping[str, Any]) -> dict[str, Any]:
     metadata, patch = bad["metadata"], {"metadata.annotations": bad["metadata"]["annotations"]}
     case = {"name": metadata["name"], "patch": patch, "message": _message(metadata["namespace"])}
     return {"base": good["metadata"]["name"], "cases": [case]}
-
-
-def _tripwires(snapshot: Snapshot, policies: PolicySet, name: str, chosen: Sequence[Mapping[str, Any]]) -> str:
-    """The known-bad objects; the first of them that the policy judges also breaks the new rule."""
-    text = read_text(snapshot, TRIPWIRES)
-    judged = {(one["apiVersion"], one["kind"]) for one in chosen}
-    line = f"    neuroscale.dev/{name}: {_REFUSED}\n"
-    at = 0
-    for found in policies.tripwires:
-        if (found.api_version, found.kind) in judged:
-            start = text.index(f"  name: {found.name}\n", at)
-            end = text.find("\n---", start)
-            place = text.find("  annotations:\n", start, end if end != -1 else len(text))
-            if place == -1:
-                place, line = start, f"  annotations:\n{line}"
-            else:
-                place += len("  annotations:\n")
-            return text[:place] + line + text[place:]
-        at = text.index(f"  name: {found.name}\n", at) + 1
-    return text.rstrip("\n") + "\n---\n" + dump(_tripwire(name, chosen[0]))
-
-
-def _tripwire(name: str, example: Mapping[str, Any]) -> dict[str, Any]:
-    value = _object(name, example, "bad")
-    value["metadata"] |= {"name": f"neuroscale-tripwire-{name}"[:63], "namespace": "neuroscale-tripwire"}
-    return value
-
-
-def _readme(snapshot: Snapshot, name: str) -> str:
-    text = read_text(snapshot, _README)
-    row = f"| [{name}]({name}/{POLICY_FILE}) | REPLACE: what it refuses |\n"
-    rows = list(_ROW.finditer(text))
-    after = next((one.start() for one in rows if one[1] > name), None)
-    if after is None:
-        after = text.index("\n", rows[-1].start()) + 1 if rows else len(text)
-    return text[:after] + row + text[after:]

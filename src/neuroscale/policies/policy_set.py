@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.yaml_io import read_mapping
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest, read_manifests
-from neuroscale.repo.layout import EXCEPTIONS, POLICIES
+from neuroscale.policies.bad_objects import CASES, EXPECTED_MESSAGE, bad_objects
+from neuroscale.repo.layout import EXCEPTIONS, POLICIES, POLICY_FILE
 from neuroscale.repo.snapshot import Snapshot, read_text
 from neuroscale.request.service_request import Fault, fault_of
 
-POLICY_FILE = "policy.yaml"
-EXPECTED_MESSAGE = "neuroscale.dev/expect-message"
 TRIPWIRE_MESSAGE = "neuroscale.dev/tripwire-message"
 FIX = "neuroscale.dev/fix"
 TRIPWIRES = f"{POLICIES}/tripwires.yaml"
@@ -61,7 +60,8 @@ class ResourceRule:
 class Policy:
     """A ValidatingPolicy. `value` is the whole policy object.
 
-    `tripwire_message` is its message for the first tripwire that it applies to.
+    `tripwire_message` is its message for its tripwire: `tripwire`, its own one, or else the first of the shared ones
+    that it applies to.
     """
 
     name: str
@@ -70,6 +70,7 @@ class Policy:
     rules: tuple[ResourceRule, ...]
     fix: str
     tripwire_message: str
+    tripwire: Manifest | None = None
 
     def applies(self, manifest: Manifest, plural: str) -> bool:
         """Whether the policy judges the object."""
@@ -113,6 +114,11 @@ class PolicySet:
     policies: tuple[Policy, ...]
     tripwires: tuple[Manifest, ...]
     exceptions: tuple[PolicyException, ...] = ()
+
+    @property
+    def every_tripwire(self) -> tuple[Manifest, ...]:
+        """The shared known-bad objects, and those of single policies."""
+        return (*self.tripwires, *(one.tripwire for one in self.policies if one.tripwire is not None))
 
 
 def load_policy_set(snapshot: Snapshot) -> PolicySet:
@@ -183,16 +189,14 @@ def _policy(snapshot: Snapshot, name: str) -> Policy:
         if not str(key).startswith(_ANNOTATIONS):
             fix = f"Use annotations of {' and '.join(_ANNOTATIONS)} only."
             raise wrong("metadata.annotations", f"{key} could keep the policy out of the cluster", fix)
-    texts = []
-    for annotation, meaning in (
-        (FIX, "what to write instead"),
-        (TRIPWIRE_MESSAGE, "the policy's message for its tripwire"),
-    ):
-        annotations = metadata.get("annotations")
-        text = annotations.get(annotation) if isinstance(annotations, dict) else None
-        if not isinstance(text, str) or not text.strip():
-            raise wrong("metadata.annotations", f"lacks {annotation}", f"Write in one sentence {meaning}.")
-        texts.append(" ".join(text.split()))
+    annotations = metadata.get("annotations")
+    texts = {
+        key: " ".join(text.split())
+        for key in (FIX, TRIPWIRE_MESSAGE)
+        if isinstance(annotations, dict) and isinstance(text := annotations.get(key), str) and text.strip()
+    }
+    if FIX not in texts:
+        raise wrong("metadata.annotations", f"lacks {FIX}", "Write in one sentence what to write instead.")
     spec = value.get("spec")
     if not isinstance(spec, dict):
         raise wrong("spec", "is missing", "Write the policy's spec.")
@@ -211,7 +215,11 @@ def _policy(snapshot: Snapshot, name: str) -> Policy:
         )
     if not isinstance(spec.get("validations"), list) or not spec["validations"]:
         raise wrong("spec.validations", "is empty", "Write at least one validation.")
-    return Policy(name, file, value, _rules(spec, wrong), *texts)
+    rules, tripwire = _rules(spec, wrong), None
+    if TRIPWIRE_MESSAGE not in texts:
+        tripwire = _own_tripwire(snapshot, name)
+        texts[TRIPWIRE_MESSAGE] = str(tripwire.value["metadata"]["annotations"][EXPECTED_MESSAGE])
+    return Policy(name, file, value, rules, texts[FIX], texts[TRIPWIRE_MESSAGE], tripwire)
 
 
 _PLAIN = (
@@ -259,6 +267,21 @@ def _tripwires(snapshot: Snapshot) -> tuple[Manifest, ...]:
                 manifest.line("metadata", "name"),
             )
     return tuple(manifests)
+
+
+def _own_tripwire(snapshot: Snapshot, name: str) -> Manifest:
+    """The object of the policy's first case, under a name that no real object may have. Raises InputError."""
+    file = f"{POLICIES}/{name}/{CASES}"
+    if snapshot.read(file) is None:
+        message = f"is missing, and the policy's annotations lack {TRIPWIRE_MESSAGE}"
+        raise InputError.at(
+            file, "", message, "Write an object that the policy must refuse: the first is its tripwire."
+        )
+    bad = bad_objects(snapshot, name)
+    if not bad:
+        raise InputError.at(file, "bases", "hold no case", "Write one that the policy must refuse: it is its tripwire.")
+    metadata = {**bad[0].value["metadata"], "name": f"{TRIPWIRE_PREFIX}-{name}"}
+    return replace(bad[0], value={**bad[0].value, "metadata": metadata})
 
 
 def _exception(text: str, file: str) -> PolicyException:

@@ -9,9 +9,9 @@ from typing import Any
 from neuroscale.core.errors import InputError
 from neuroscale.core.validation import suggest
 from neuroscale.core.yaml_io import dump, read_mapping
-from neuroscale.policies.bad_objects import BAD, CASES, GOOD, bad_objects, good_objects
-from neuroscale.policies.policy_set import POLICY_FILE, SHARED_TEXT, Policy
-from neuroscale.repo.layout import POLICIES
+from neuroscale.policies.bad_objects import BAD, CASES, FILLED, GOOD, bad_objects, fills_good, good_objects
+from neuroscale.policies.policy_set import SHARED_TEXT, Policy
+from neuroscale.repo.layout import POLICIES, POLICY_FILE
 from neuroscale.repo.snapshot import Snapshot, read_text
 
 KYVERNO_TEST = ".kyverno-test/kyverno-test.yaml"
@@ -63,15 +63,25 @@ def rendered(snapshot: Snapshot, policies: Sequence[Policy]) -> dict[str, str]:
     files = {}
     for policy in policies:
         files[policy.file] = rendered_policy(snapshot, policy, blocks)
-        good, bad = (
-            [manifest.value for manifest in objects(snapshot, policy.name)] for objects in (good_objects, bad_objects)
-        )
-        files[f"{POLICIES}/{policy.name}/{KYVERNO_TEST}"] = kyverno_test(policy.name, good, bad)
+        files[f"{POLICIES}/{policy.name}/{KYVERNO_TEST}"] = cases_of(snapshot, policy.name)
     return files
 
 
-def kyverno_test(name: str, good: Sequence[Mapping[str, Any]], bad: Sequence[Mapping[str, Any]]) -> str:
-    """A policy's cases for `kyverno test`: it lets pass each good object, and refuses each bad one."""
+def cases_of(snapshot: Snapshot, policy: str, allowed: Sequence[str] | None = None) -> str:
+    """The file KYVERNO_TEST of a policy, with its list or with that of `allowed`. Raises InputError."""
+    good, bad = (
+        [manifest.value for manifest in objects(snapshot, policy, allowed)] for objects in (good_objects, bad_objects)
+    )
+    return kyverno_test(policy, good, bad, filled=fills_good(snapshot, policy))
+
+
+def kyverno_test(
+    name: str, good: Sequence[Mapping[str, Any]], bad: Sequence[Mapping[str, Any]], *, filled: bool = False
+) -> str:
+    """A policy's cases for `kyverno test`: it lets pass each good object, and refuses each bad one.
+
+    `filled`: the good objects are in FILLED.
+    """
     grouped: dict[tuple[str, str], list[str]] = {}
     for objects, result in ((good, "pass"), (bad, "fail")):
         for one in objects:
@@ -82,7 +92,7 @@ def kyverno_test(name: str, good: Sequence[Mapping[str, Any]], bad: Sequence[Map
         "kind": "Test",
         "metadata": {"name": name},
         "policies": [f"../{POLICY_FILE}"],
-        "resources": [f"../{GOOD}", f"../../../{BAD.format(name)}"],
+        "resources": [f"../../../{FILLED.format(name)}" if filled else f"../{GOOD}", f"../../../{BAD.format(name)}"],
         "results": [
             {**common, "kind": kind, "result": result, "resources": names} for (kind, result), names in grouped.items()
         ],

@@ -36,7 +36,8 @@ def example_files(paths: Iterable[str], snapshot: ExampleSnapshot | None = None)
     if template.where in wanted:
         form = as_configured(template, load_catalog(snapshot), load_settings(snapshot))
         files[template.where] = form.encode()
-    return files | {path: text.encode() for path, text in render_repository(snapshot).items()}
+    rendered = render_repository(snapshot)
+    return files | {path: text.encode() for path, text in rendered.items() if is_rendered(path) or path in files}
 
 
 def make_example(folder: Path) -> bool:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from neuroscale.core import delivered
-from neuroscale.repo.layout import BUDGETS, EXAMPLES, EXCEPTIONS, MANIFESTS, SETTINGS, TEAMS
+from neuroscale.repo.layout import BUDGETS, EXAMPLES, EXCEPTIONS, MANIFESTS, SETTINGS, TEAMS, FileClass, file_class
 from neuroscale.repo.snapshot import Entry, FolderSnapshot, Snapshot
 
 OWN = (SETTINGS, TEAMS, BUDGETS, EXAMPLES, MANIFESTS, EXCEPTIONS)
-"""The files and folders of a platform repository whose content an organisation decides for itself."""
+"""The files and folders whose content an organisation decides for itself; the READMEs in them are delivered."""
 
 
 class ExampleSnapshot:
@@ -26,7 +26,8 @@ class ExampleSnapshot:
     @staticmethod
     def is_own(path: str) -> bool:
         """Whether an organisation decides the content of that file for itself."""
-        return any(path == own or path.startswith(f"{own}/") for own in OWN)
+        below = any(path == own or path.startswith(f"{own}/") for own in OWN)
+        return below and file_class(path) is FileClass.OWN
 
     def entries(self, *prefixes: str) -> list[Entry]:
         others = [entry for entry in self._delivered.entries(*prefixes) if not self.is_own(entry.path)]

@@ -12,6 +12,8 @@ from neuroscale.core.errors import InputError
 
 MANIFESTS = "manifests"
 POLICIES = "policies"
+POLICY_FILE = "policy.yaml"
+"""The file in a policy's folder that clusters get."""
 EXCEPTIONS = "policies/exceptions"
 CATALOG = "platform/catalog"
 MODELS = f"{CATALOG}/models"
@@ -24,6 +26,12 @@ SETTINGS = "platform/settings.yaml"
 TEMPLATE = "templates/llm-inference-service"
 EXAMPLES = "templates/examples"
 """Answers to the form, for people to copy; the gate renders them to see the effects of a change on new services."""
+
+PIN, REQUIREMENTS = "platform/neuroscale.yaml", "platform/requirements.txt"
+"""The version and digest of the tool that judges an organisation's own repository, and what its workflows install."""
+
+OWN_CODE = "src/neuroscale"
+"""The tool's own code, which only the repository of the tool has, or a fork of it."""
 
 TAKES_PLACE_OF = {
     **dict.fromkeys(("GNUmakefile", "makefile"), "Makefile"),
@@ -46,6 +54,8 @@ GATE_CODE = (
     ".gitea/",
     ".github/",
     "Makefile",
+    PIN,
+    REQUIREMENTS,
     "platform/local/tools/",
     "pyproject.toml",
     "requirements/",
@@ -149,10 +159,15 @@ FILES = (
     FileRow(f"{MANIFESTS}/README.md", FileClass.MERGED),
     FileRow(f"{POLICIES}/", FileClass.TOOL, protected=True),
     FileRow(f"{POLICIES}/*/policy.yaml", FileClass.RENDERED),
+    *(FileRow(f"{POLICIES}/{name}.yaml", FileClass.RENDERED) for name in ("shared", "tripwires")),
+    FileRow(f"{POLICIES}/README.md", FileClass.MERGED),
     FileRow(f"{EXCEPTIONS}/", FileClass.OWN),
+    FileRow(f"{EXCEPTIONS}/README.md", FileClass.MERGED),
     FileRow("templates/", FileClass.MERGED, protected=True),
     FileRow(f"{EXAMPLES}/", FileClass.OWN),
     FileRow("platform/", FileClass.MERGED),
+    FileRow(PIN, FileClass.OWN, protected=True),
+    FileRow(REQUIREMENTS, FileClass.RENDERED, protected=True),
     FileRow("platform/local/tools/", FileClass.TOOL, protected=True),
     FileRow("platform/portal/", FileClass.TOOL, protected=True),
     FileRow("platform/forge/", FileClass.MERGED, protected=True),
@@ -160,6 +175,7 @@ FILES = (
     FileRow(f"{CATALOG}/runtimes/", FileClass.MERGED, protected=True),
     FileRow(f"{TEAMS}/", FileClass.OWN),
     FileRow(f"{BUDGETS}/", FileClass.OWN, protected=True),
+    FileRow(f"{BUDGETS}/exceptions/README.md", FileClass.MERGED),
     *(FileRow(path, FileClass.MERGED, protected=True) for path in CLUSTER_FILES),
     *(FileRow(f"platform/{name}/*/", FileClass.RENDERED) for name in ("argocd", "clusters", "monitoring")),
     *(FileRow(path, FileClass.RENDERED) for path in ("platform/monitoring/scrape.yaml", f"{RUNTIMES}/", f"{TENANCY}/")),

@@ -20,10 +20,11 @@ from typing import Any
 import neuroscale
 from neuroscale.cluster.command_lines import CommandLines, lines_with
 from neuroscale.cluster.endpoint.routes import Routes, read_rules
+from neuroscale.core import delivered
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import first_of
-from neuroscale.repo.layout import SMOKE_TESTS
+from neuroscale.repo.layout import OWN_CODE, SMOKE_TESTS
 from neuroscale.smoke.results import Report, Result, confirmed, from_record, settled
 
 VARIABLE = "NEUROSCALE_SMOKE"
@@ -201,11 +202,17 @@ class _Journal:
         return tuple(dict.fromkeys(problems))
 
 
+def _checks_for(repository: Path) -> Path:
+    """The folder of the checks: the repository's own where it holds the tool, else those that the tool delivers."""
+    holds_tool = (repository / SMOKE_TESTS).exists() or (repository / OWN_CODE).is_dir()
+    return (repository if holds_tool else delivered.FOLDER) / SMOKE_TESTS
+
+
 def _pytest(
     spec: Spec, journal: _Journal, within: float, *options: str, variables: Mapping[str, str] | None = None
 ) -> tuple[str, int]:
     """The end of pytest's output, and its exit code."""
-    folder = Path(spec.repository) / SMOKE_TESTS
+    folder = _checks_for(Path(spec.repository))
     if not any(folder.glob("test_*.py")):
         raise UntrustedError(
             f"There are no smoke tests in {folder}. Restore the folder: without it nothing would be checked."

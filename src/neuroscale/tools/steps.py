@@ -276,7 +276,11 @@ class Steps:
 
         def done() -> bool:
             return all(
-                is_current(written / file.parent.name / "bad.yaml", file, file.with_name("good.yaml")) for file in cases
+                is_current(
+                    written / file.parent.name / "bad.yaml",
+                    *(file.with_name(name) for name in ("cases.yaml", "good.yaml", "policy.yaml")),
+                )
+                for file in cases
             )
 
         def write() -> None:

@@ -25,9 +25,8 @@ from neuroscale.gate.file_kinds import ELSEWHERE, KINDS, OTHER, OWNERS, WORKFLOW
 from neuroscale.gate.value_differences import JudgedDifference, changed_values, compared, entries_of, holds_objects
 from neuroscale.gate.verdict import CHANGE_CHECK, Alterations, ChangedValue, Finding, Severity
 from neuroscale.manifests.objects import Manifest, read_manifests
-from neuroscale.policies.policy_set import POLICY_FILE
 from neuroscale.repo.git import TooLargeError
-from neuroscale.repo.layout import ALERT_TESTS, BUDGETS, EXAMPLES, POLICIES, SETTINGS, SMOKE_TESTS, TEAMS
+from neuroscale.repo.layout import ALERT_TESTS, BUDGETS, EXAMPLES, POLICIES, POLICY_FILE, SETTINGS, SMOKE_TESTS, TEAMS
 from neuroscale.repo.snapshot import MemorySnapshot
 
 if TYPE_CHECKING:

@@ -13,26 +13,33 @@ import os
 from collections.abc import Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neuroscale.core import tool_cache
+from neuroscale.core import schemas, tool_cache
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.gate.check import APPLIED, GateCheck, LeftOut, Run
 from neuroscale.gate.checks.kyverno_process import RARER_COLLECTION
-from neuroscale.gate.checks.policy import evaluate_by, evaluate_policies
-from neuroscale.gate.evaluation import Evaluation, file_finding, manifest_finding, problem_findings
+from neuroscale.gate.checks.policy import MissedTripwireError, evaluate_by, evaluate_policies
+from neuroscale.gate.evaluation import (
+    Evaluation,
+    GateResult,
+    file_finding,
+    guarded,
+    manifest_finding,
+    problem_findings,
+)
 from neuroscale.gate.policy_exceptions import exception_findings
 from neuroscale.gate.run_upstream_tool import run_tool
 from neuroscale.gate.verdict import Finding
 from neuroscale.manifests.objects import Manifest
-from neuroscale.policies.bad_objects import CASES, GOOD, bad_files, bad_objects, good_objects
+from neuroscale.policies.bad_objects import CASES, EXPECTED_MESSAGE, GOOD, bad_files, bad_objects, good_objects
 from neuroscale.policies.new_policy import PLACEHOLDER
-from neuroscale.policies.policy_set import EXPECTED_MESSAGE, POLICY_FILE, SHARED_TEXT, TRIPWIRES, Policy, PolicySet
+from neuroscale.policies.policy_set import SHARED_TEXT, TRIPWIRES, Policy, PolicySet
 from neuroscale.policies.render import KYVERNO_TEST, rendered_policy, shared_blocks
-from neuroscale.repo.layout import POLICIES
+from neuroscale.repo.layout import POLICIES, POLICY_FILE
 from neuroscale.repo.snapshot import Snapshot, read_text
 
 if TYPE_CHECKING:
@@ -54,7 +61,13 @@ class ChangedPoliciesCheck(GateCheck):
         if run.change is None:
             raise UntrustedError("this run has no change, and so no changed policies.")
         policy_set, altered = run.after.policies(), set(run.change.paths)
-        seen = evaluate_by(run, policy_set, self.name)
+        try:
+            seen = evaluate_by(run, policy_set, self.name)
+        except MissedTripwireError as missed:
+            own = missed.policy.tripwire
+            if own is None or not run.change.touches(f"{POLICIES}/{missed.policy.name}"):
+                raise
+            seen = Evaluation((_missed(self.name, own, missed),), 0, 0, "policy results", 1, 1)
         brought = [one for one in policy_set.exceptions if one.file in altered]
         unfinished = [
             file_finding(
@@ -71,6 +84,15 @@ class ChangedPoliciesCheck(GateCheck):
         ]
         of_exceptions = exception_findings(brought, run.today, run.longest_days)
         return replace(seen, findings=(*seen.findings, *unfinished, *of_exceptions))
+
+
+def _missed(gate: str, case: Manifest, missed: MissedTripwireError) -> Finding:
+    """The finding for a case that the policy, whose tripwire it is, does not refuse as it announces."""
+    policy, answer = missed.policy, missed.answer
+    told = "is not refused" if answer.result == "pass" else f"ends with {answer.result!r} and {answer.message!r}"
+    message = f"{told}: the first case of {policy.name} is its tripwire, and must be refused with "
+    fix = f"Correct the rule in {policy.file}, or the case."
+    return manifest_finding(gate, policy.name, case, ("kind",), f"{message}{policy.tripwire_message!r}", fix)
 
 
 GATE = "policy-tests"
@@ -137,11 +159,24 @@ def shared_text_findings(snapshot: Snapshot, policies: Sequence[Policy]) -> list
     return findings
 
 
+def tested_policy(snapshot: Snapshot, policy_set: PolicySet, policy: Policy, folder: Path) -> GateResult:
+    """Run the tests of one policy of a repository as the check does. `folder` is an empty scratch folder."""
+
+    def evaluate() -> Evaluation:
+        today, kyverno = datetime.now(UTC).date(), tool_cache.find("kyverno")
+        seen = evaluate_policy_tests(
+            snapshot, policy_set, {policy.name}, schemas.find(), kyverno, folder / "tests", today=today
+        )
+        return replace(seen, findings=(*shared_text_findings(snapshot, [policy]), *seen.findings))
+
+    return guarded(GATE, policy.name, evaluate)
+
+
 def evaluate_policy_tests(
     snapshot: Snapshot,
     policy_set: PolicySet,
     names: Container[str],
-    schemas: SchemaSet,
+    known: SchemaSet,
     kyverno: Path,
     folder: Path,
     *,
@@ -155,7 +190,7 @@ def evaluate_policy_tests(
 
     def test(policy: Policy) -> Evaluation:
         alone = PolicySet((policy,), policy_set.tripwires)
-        return _test_policy(snapshot, alone, schemas, kyverno, folder / policy.name, today)
+        return _test_policy(snapshot, alone, known, kyverno, folder / policy.name, today)
 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         tested = list(pool.map(test, tested_policies))
@@ -170,7 +205,7 @@ def evaluate_policy_tests(
 
 
 def _test_policy(
-    snapshot: Snapshot, alone: PolicySet, schemas: SchemaSet, kyverno: Path, folder: Path, today: date
+    snapshot: Snapshot, alone: PolicySet, known: SchemaSet, kyverno: Path, folder: Path, today: date
 ) -> Evaluation:
     """Run the tests of the one policy in `alone`."""
     (policy,) = alone.policies
@@ -182,7 +217,12 @@ def _test_policy(
                 raise InputError.at(path, "", "holds no resource", fix)
     except InputError as error:
         return Evaluation(tuple(problem_findings(GATE, "unreadable", error)), 0, 0, "test resources", 1, 1)
-    seen = evaluate_policies(alone, [*good, *bad], schemas, kyverno, folder / "apply", today=today, workers=1)
+    try:
+        seen = evaluate_policies(alone, [*good, *bad], known, kyverno, folder / "apply", today=today, workers=1)
+    except MissedTripwireError as missed:
+        if policy.tripwire is None:
+            raise
+        return Evaluation((_missed(GATE, bad[0], missed),), 0, 0, "test resources", 1, 1)
     findings = [
         *_compare(policy, good, bad, seen.findings),
         *_kyverno_test(snapshot, policy, [*good, *bad], kyverno, folder / "test"),
@@ -236,7 +276,7 @@ def _kyverno_test(
         (folder / path).write_bytes(data)
     cases = f"{root}/{KYVERNO_TEST}"
     if snapshot.read(cases) is None:
-        fix = "Write the policy's test cases there."
+        fix = "Run: neuroscale policy render."
         return [file_finding(GATE, policy.name, cases, "is missing", fix)]
     run = run_tool(
         [kyverno, "test", (folder / cases).parent, "--require-tests", "--output-format", "json", "--remove-color"],
@@ -255,7 +295,7 @@ def _kyverno_test(
         )
         for row in failing
     ] + [
-        (f"{manifest.subject} of {manifest.file} is not among the test's results", "Name it in the test's results.")
+        (f"{manifest.subject} of {manifest.file} is not among the test's results", "Run: neuroscale policy render.")
         for manifest in resources
         if manifest.name not in named
     ]

@@ -39,12 +39,37 @@ from neuroscale.policies.policy_set import TRIPWIRES, Policy, PolicySet
 GATE = "policy"
 
 
+class MissedTripwireError(UntrustedError):
+    """A policy answered about its tripwire in another way than it must."""
+
+    def __init__(self, policy: Policy, tripwire: Manifest, answer: KyvernoResult) -> None:
+        self.policy = policy
+        self.answer = answer
+        fix = (
+            "Change that object so that it breaks the policy, or correct the policy's rule or its annotation "
+            "neuroscale.dev/tripwire-message."
+            if policy.tripwire is None
+            else f"Correct the rule in {policy.file}, or the first case in {tripwire.file}."
+        )
+        super().__init__(
+            f"the policy {policy.name} did not refuse its tripwire as it must: about the {tripwire.subject} of "
+            f"{tripwire.file} it answered {answer.result!r} with {answer.message!r} instead of "
+            f"{policy.tripwire_message!r}. {fix}"
+        )
+
+
 def tripwire_of(policy: Policy, tripwires: Iterable[Manifest], schemas: SchemaSet) -> Manifest:
-    """The tripwire that a policy must refuse. Raises UntrustedError if no tripwire is of a kind that it judges."""
-    for tripwire in tripwires:
+    """The tripwire that a policy must refuse: its own, or else the first of `tripwires` of a kind that it judges.
+
+    Raises UntrustedError if there is none.
+    """
+    for tripwire in tripwires if policy.tripwire is None else (policy.tripwire,):
         kind = schemas.kinds.get((tripwire.api_version, tripwire.kind))
         if kind is not None and policy.applies(tripwire, kind.plural):
             return tripwire
+    if policy.tripwire is not None:
+        told = f"the first case in {policy.tripwire.file}, the policy's tripwire, is of a kind that it does not judge"
+        raise UntrustedError(f"{told}. Write a case of another kind before it, or add the kind in {policy.file}.")
     raise UntrustedError(f"no tripwire in {TRIPWIRES} is of a kind that the policy {policy.name} judges. Add one.")
 
 
@@ -80,12 +105,7 @@ def ask_with_tripwires(
                 f"policy was not loaded. Check {policy.file}. Kyverno printed: {last_lines(run.errors)}"
             )
         if (answer.result, answer.message) != ("fail", policy.tripwire_message):
-            raise UntrustedError(
-                f"the policy {policy.name} did not refuse its tripwire as it must: about the {tripwire.subject} of "
-                f"{tripwire.file} it answered {answer.result!r} with {answer.message!r} instead of "
-                f"{policy.tripwire_message!r}. Change that object so that it breaks the policy, or correct the "
-                "policy's rule or its annotation neuroscale.dev/tripwire-message."
-            )
+            raise MissedTripwireError(policy, tripwire, answer)
     if missing := sorted(expected - set(answers)):
         named = pair_list(missing)
         raise UntrustedError(f"Kyverno gave no answer for {len(missing)} of {len(expected)} pairs: {named}.")
@@ -294,8 +314,10 @@ def _batches(
                     break
             else:
                 rounds.append({name: manifest})
-        needed = {id(tripwire): tripwire for tripwire in (tripwire_of(p, policy_set.tripwires, schemas) for p in group)}
-        batches.extend(Batch(tuple(group), tuple(needed.values()), tuple(place.values())) for place in rounds)
+        needed = {id(tripwire_of(policy, policy_set.tripwires, schemas)) for policy in group}
+        # In their order, those of single policies last: of the shared ones, each policy's is the first that it judges.
+        tripwires = tuple(tripwire for tripwire in policy_set.every_tripwire if id(tripwire) in needed)
+        batches.extend(Batch(tuple(group), tripwires, tuple(place.values())) for place in rounds)
     return batches
 
 

@@ -14,13 +14,14 @@ from neuroscale.manifests.objects import read_manifests
 from neuroscale.rendering.platform import argocd, charts, monitoring
 from neuroscale.rendering.platform.code_owners import render_code_owners
 from neuroscale.rendering.platform.gateway import render_gateway
+from neuroscale.rendering.platform.policy_lists import FOLDERS, render_policy_lists
 from neuroscale.rendering.platform.runtimes import render_runtimes
 from neuroscale.rendering.platform.tenancy import check_namespaces, render_for_clusters, render_tenancy
 from neuroscale.repo.layout import CLUSTER_FILES, CODE_OWNERS, RUNTIMES, TENANCY
 from neuroscale.repo.snapshot import Kind, Snapshot, read_text
 
 COMMAND = "neuroscale platform render"
-SOURCES = tuple(folder.rstrip("/") for folder in CLUSTER_FILES)
+SOURCES = (*(folder.rstrip("/") for folder in CLUSTER_FILES), *FOLDERS.values())
 """The folders of the rendered files and of their sources beside catalog and settings."""
 
 
@@ -33,6 +34,7 @@ def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str
     files = charts.render(snapshot, upstream, settings) | render_gateway(upstream, settings)
     files |= render_runtimes(catalog) | render_tenancy(catalog) | render_for_clusters(catalog, settings)
     files |= monitoring.render(snapshot, catalog, settings)
+    files |= render_policy_lists(snapshot, settings)
     for environment in settings.environments:
         for name, text in argocd.render(settings, catalog, upstream, environment).items():
             files[f"{argocd.FOLDER}/{environment}/{name}"] = text
