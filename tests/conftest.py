@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import os
 import shutil
 import signal
 import tempfile
@@ -27,6 +28,9 @@ from kyverno_once import cache_with_memory
 from lane_servers import LaneServers
 from live_lab import Live, live_service
 from platform_lab import Platform, await_demo, demo_is_over, end_left, one_is_done, platform_folder, started
+
+# No plan of a test may depend on the newest commit of a model of the Hub. Tests of the Hub start one, and name it.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 # To assemble the command line takes a tenth of a second, and each run of a command within a test would do it again.
 typer.main.get_command = functools.cache(typer.main.get_command)

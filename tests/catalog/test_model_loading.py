@@ -12,7 +12,9 @@ import pytest
 
 from checkpoints import LLAMA, llama_tensors, safetensors, write_checkpoint
 from hub_server import COMMIT, NAME, Hub, hub_environment, serving
+from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.validation import suggest
+from neuroscale.models import hub
 from neuroscale.models.config import read_config
 from roots import ROOT
 
@@ -130,3 +132,32 @@ def test_a_name_that_is_nothing_is_refused_with_the_nearest_one(tmp_path: Path) 
     said = model("gemma-4-31B", tmp_path, folder=ROOT)
     assert said.returncode == 2
     assert "Did you mean 'google/gemma-4-31B-it'" in said.stderr
+
+
+def test_the_newest_commit_of_a_model_is_asked_for_once_and_a_hub_out_of_reach_for_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    class Stand:
+        revision = COMMIT
+
+        def __init__(self, name: str, timeout: float) -> None:
+            asked.append(name)
+            assert timeout <= 5
+            if name == "a/far":
+                raise hub.HubOutOfReachError(Problem(name, "", "was not looked up", ""))
+            if name == "a/none":
+                raise InputError.at(name, "", "is not a model of the Hub", "")
+
+    monkeypatch.setattr(hub, "HubModel", Stand)
+    newest = hub.NewestRevisions()
+    assert (newest("a/b"), newest("a/b")) == (COMMIT, COMMIT)
+    for _ in range(2):
+        with pytest.raises(InputError, match="is not a model"):
+            newest("a/none")
+    for name in ("a/far", "a/other"):
+        with pytest.raises(InputError, match="was not looked up"):
+            newest(name)
+    assert newest("a/b") == COMMIT
+    assert asked == ["a/b", "a/none", "a/far"]

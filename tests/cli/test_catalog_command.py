@@ -39,9 +39,13 @@ def platform(tmp_path: Path) -> Path:
 
 
 def add(platform: Path, *arguments: object, url: str = "http://127.0.0.1:9") -> Said:
+    return run(platform, "catalog", "add", *arguments, url=url)
+
+
+def run(platform: Path, *arguments: object, url: str = "http://127.0.0.1:9") -> Said:
     """In a process of its own: the Hub's library reads the Hub's address when it is imported."""
     done = subprocess.run(
-        [sys.executable, "-m", "neuroscale", "catalog", "add", *map(str, arguments), "--repository", str(platform)],
+        [sys.executable, "-m", "neuroscale", *map(str, arguments), "--repository", str(platform)],
         capture_output=True,
         text=True,
         env=hub_environment(platform.parent, url=url),
@@ -136,12 +140,62 @@ def test_a_folder_and_a_config_make_entries_that_say_what_was_not_told(platform:
     assert nameless.status == 2
     assert "--name" in nameless.err
     assert not (platform / ENTRY).exists()
-    said = add(platform, folder / "config.json", "--name", NAME)
+    placeless = add(platform, folder / "config.json", "--name", NAME)
+    assert placeless.status == 2
+    assert f"does not say where the weights of {NAME} are. Add --store PATH" in placeless.err
+    assert not (platform / ENTRY).exists()
+    said = add(platform, folder / "config.json", "--name", NAME, "--hub")
     assert said.status == 0, said.err
     entry = entry_of(platform)
     assert (entry["weights"]["kind"], entry["checkpoint"]["download_gib"]["value"]) == ("hub", None)
     assert entry["weights"]["gated"] is None
     assert str(tmp_path) not in (platform / ENTRY).read_text()
+
+
+def test_a_model_of_ones_own_comes_from_the_environments_store_where_the_hub_is_out_of_bounds(
+    platform: Path, tmp_path: Path
+) -> None:
+    settings = platform / "platform/settings.yaml"
+    first, dev = settings.read_text().split("\n  dev:\n")
+    settings.write_text(f"{first}\n  dev:\n{dev.replace('hub: true', 'hub: false', 1)}")
+    folder = write_checkpoint(tmp_path / "x", LLAMA, llama_tensors(LLAMA))
+    said = add(platform, folder / "config.json", "--name", "acme/x", "--store", "acme/x-v2")
+    assert said.status == 0, said.err
+    weights = yaml.safe_load((platform / "platform/catalog/models/x.yaml").read_text())["weights"]
+    assert (weights["kind"], weights["path"], weights["revision"]) == ("store", "acme/x-v2", None)
+    assert "huggingface.co" not in weights["source"]
+    answers = tmp_path / "answers.yaml"
+    text = (ROOT / "templates/examples/gemma-4-26b-a4b-qat.yaml").read_text()
+    form = {**yaml.safe_load(text), "model": "acme/x", "longest_prompt_tokens": 64, "longest_answer_tokens": 16}
+    answers.write_text(yaml.safe_dump(form))
+    planned = run(platform, "new", "--answers", answers)
+    assert planned.status == 0, (planned.out, planned.err)
+    service = yaml.safe_load((platform / "manifests/dev/support-chat/inferenceservice.yaml").read_text())
+    assert service["spec"]["predictor"]["model"]["storageUri"] == "gs://neuroscale-models/acme/x-v2"
+    # A later run over the same files keeps the place, and another place moves it.
+    assert add(platform, folder / "config.json", "--name", "acme/x").status == 0
+    moved = add(platform, folder / "config.json", "--name", "acme/x", "--store", "acme/x-v3")
+    assert moved.status == 0, moved.err
+    assert yaml.safe_load((platform / "platform/catalog/models/x.yaml").read_text())["weights"]["path"] == "acme/x-v3"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--store", "gs://bucket/x"), "is not a folder below the environments' store"),
+        (("--store", "../x"), "is not a folder below the environments' store"),
+        (("--store", "x", "--hub"), "name two places of the weights"),
+        (("--name", "x", "--hub"), "'x' is not a name of the Hub"),
+    ],
+)
+def test_a_place_that_cannot_be_is_refused(
+    platform: Path, tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    config = write_checkpoint(tmp_path / "x", LLAMA) / "config.json"
+    named = () if "--name" in arguments else ("--name", "acme/x")
+    said = add(platform, config, *named, *arguments)
+    assert said.status == 2
+    assert words in said.err
 
 
 def test_fields_of_a_file_win_and_a_mistake_in_them_writes_nothing(platform: Path, tmp_path: Path) -> None:
@@ -217,10 +271,31 @@ def test_two_models_of_one_file_name_are_told_apart(platform: Path, tmp_path: Pa
 
 
 def test_an_entry_is_not_replaced_by_a_model_of_another_architecture(platform: Path, tmp_path: Path) -> None:
-    assert add(platform, write_checkpoint(tmp_path / "one", LLAMA), "--name", NAME).status == 0
+    assert add(platform, write_checkpoint(tmp_path / "one", LLAMA), "--name", NAME, "--hub").status == 0
     before = (platform / ENTRY).read_bytes()
     other = {**LLAMA, "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
     said = add(platform, write_checkpoint(tmp_path / "two", other), "--name", NAME)
     assert said.status == 2
     assert "is the entry of another architecture (llama), and the files are of qwen2" in said.err
     assert (platform / ENTRY).read_bytes() == before
+
+
+def test_a_new_service_records_the_newest_commit_and_keeps_it_when_the_hub_moves_on(platform: Path) -> None:
+    answers = platform.parent / "answers.yaml"
+    text = (ROOT / "templates/examples/llama-3.1-8b-highly-available.yaml").read_text()
+    answers.write_text(text)
+    without = run(platform, "new", "--answers", answers)
+    assert without.status == 0
+    command = "neuroscale catalog add meta-llama/Llama-3.1-8B-Instruct"
+    assert "prod demands a revision of meta-llama/Llama-3.1-8B-Instruct" in without.out
+    assert without.out.count(command) == 2  # what happened, and what a merge then needs
+    shutil.rmtree(platform / "manifests")
+    for newest in (COMMIT, "2" * 40):
+        with serving(hub_of_llama(sha=newest)) as hub:
+            said = run(platform, "new", "--answers", answers, url=hub.url)
+        assert said.status == 0, said.err
+        assert ["/api/models/" in path for path in hub.asked].count(True) == (newest == COMMIT)
+        folder = platform / "manifests/prod/help-desk"
+        assert yaml.safe_load((folder / "request.yaml").read_text())["model_revision"] == COMMIT
+        assert f"--revision={COMMIT}" in (folder / "inferenceservice.yaml").read_text()
+        assert command not in said.out

@@ -23,7 +23,18 @@ def test_a_model_comes_from_its_config_to_a_pull_request_that_passes_and_stays_o
 ) -> None:
     project = cloned(forge_server, committed_repository(tmp_path), tmp_path / "clone")
     config = write_checkpoint(tmp_path / "model", LLAMA) / "config.json"
-    command = [sys.executable, "-P", "-m", "neuroscale", "catalog", "add", str(config), "--name", "someone/Some-Model"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "neuroscale",
+        "catalog",
+        "add",
+        str(config),
+        "--name",
+        "someone/Some-Model",
+        "--hub",
+    ]
     command += ["--pull-request", "--json", "--token-file", str(forge_server.token_file("developer"))]
     said = []
     for _ in range(2):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -46,11 +47,46 @@ def test_an_export_becomes_a_list_and_a_second_run_changes_nothing(tmp_path: Pat
     assert f"{LIST}: written" in said.out
     assert "Left alone: Nvidia Tesla K80 GPU running in Iowa (no accelerator is known by this description)" in said.out
     assert "No environment uses google-cloud-us-central1" in said.out
+    assert "or renew google-cloud or google-cloud-machines with --list" in said.out
     assert "google-cloud-us-central1" in load_catalog(FolderSnapshot(platform)).prices
     before = (platform / LIST).read_bytes()
     again = update("--from", file, "--region", "us-central1", "--json")
     assert (again.json["changed"], again.json["changes"]) == ([], [])
     assert (platform / LIST).read_bytes() == before
+
+
+def test_the_shipped_list_is_renewed_and_only_what_the_file_lacks_stays_old(
+    tmp_path: Path, platform: Path, update: Run
+) -> None:
+    today = datetime.now(UTC)
+    skus = [
+        sku("AAAA-0001", "Nvidia L4 GPU running in Iowa", 560_040_000, day=today.isoformat()),
+        sku("AAAA-0002", "G2 Instance Core running in Iowa", 24_988_000, group="CPU", day=today.isoformat()),
+        sku(
+            "AAAA-0003", "G2 Instance Ram running in Iowa", 2_927_000, group="RAM", unit="GiBy.h", day=today.isoformat()
+        ),
+    ]
+    pages = [{**google(*skus[:1]), "nextPageToken": "x"}, google(*skus[1:])]
+    for index, export in enumerate(([google(*skus)], pages, skus)):
+        said = update("--from", written(tmp_path, export), "--list", "google-cloud")
+        assert said.status == 0, said.err
+        assert ("1 x nvidia-l4: 0.72 to 0.56 USD an hour" in said.out) is (index == 0)
+        assert ("google-cloud.yaml: is up to date" in said.out) is (index > 0)
+        assert "No environment uses" not in said.out
+    there = load_catalog(FolderSnapshot(platform)).prices["google-cloud"]
+    assert there.region == "us-central1"
+    dates = {price.accelerator: price.date or there.date for price in there.prices}
+    assert dates["nvidia-l4"] == today.date()
+    assert dates["tpu-v6e-1"] == there.date < today.date()
+    other = update("--from", written(tmp_path, google()), "--region", "europe-west1", "--list", "google-cloud")
+    assert other.status == 2
+
+
+def test_a_list_with_a_missing_page_is_refused(tmp_path: Path, update: Run) -> None:
+    pages = [{**google(), "nextPageToken": "x"}, {**google(), "nextPageToken": "y"}]
+    said = update("--from", written(tmp_path, pages))
+    assert said.status == 2
+    assert "does not have the pages of one answer" in said.err
 
 
 def test_a_large_change_is_told_and_json_says_it(tmp_path: Path, platform: Path, update: Run) -> None:
@@ -73,7 +109,7 @@ def test_a_large_change_is_told_and_json_says_it(tmp_path: Path, platform: Path,
     ("arguments", "words"),
     [
         (("--list", "../escape"), "cannot be the name of a list"),
-        (("--list", "google-cloud"), "region: is 'US regions'"),
+        (("--list", "google-cloud"), "region: is 'US regions', and the file's prices are of 'eu-west-1'"),
         (("--region", "mars-1"), "no accelerators in 'mars-1'"),
         (("--local",), "--local: names a forge, and no pull request is asked for. Add --pull-request"),
         (("--pull-request", "--local"), "does not hold a local platform that runs. Start it: neuroscale local up"),

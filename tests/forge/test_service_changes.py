@@ -58,13 +58,21 @@ class Clone:
 
     repository: Repository
     said: list[str] = field(default_factory=list)
+    commits: list[str] | None = field(default_factory=list)
 
     @property
     def head(self) -> str:
         return self.repository.run("rev-parse", "HEAD")
 
     def desk(self, tip: str = "") -> Desk:
-        return Desk(self.repository.git, Main(self.head, tip), self.said.append)
+        return Desk(self.repository.git, Main(self.head, tip), self.said.append, newest=self.newest)
+
+    def newest(self, name: str) -> str:
+        """The Hub's newest commit of a model, which is another one each time. Raises InputError without a Hub."""
+        if self.commits is None:
+            raise InputError.at(name, "", "was not looked up: the Hub cannot be reached", "")
+        self.commits.append(f"{len(self.commits) + 1}" * 40)
+        return self.commits[-1]
 
     def look(self, change: Change, tip: str = "") -> Draft:
         looked = self.desk(tip).look(change)
@@ -367,6 +375,36 @@ def test_a_promotion_carries_answers_and_tells_every_difference(clone: Clone) ->
         assert line in draft.message.split("\n\n")
     clone.put(dict(draft.files))
     assert clone.look(clone.promote("availability=high")).files == draft.files
+
+
+OF_THE_HUB = ("model=Qwen/Qwen3-0.6B", "p95_ttft_seconds=10")
+PROMOTED = "manifests/prod/support-chat"
+
+
+def test_a_promotion_takes_the_newest_commit_of_a_model_once_and_a_change_keeps_it(clone: Clone) -> None:
+    clone.put(dict(clone.look(clone.update(*OF_THE_HUB)).files))
+    assert clone.commits == []  # dev demands none
+    draft = clone.look(clone.promote("availability=high"))
+    assert clone.commits == ["1" * 40]
+    assert request_in(draft, PROMOTED)["model_revision"] == "1" * 40
+    assert f"--revision={'1' * 40}" in draft.files[f"{PROMOTED}/inferenceservice.yaml"]
+    assert "the service takes the newest one, 111111111111" in draft.notes[-1]
+    clone.put(dict(draft.files))
+    assert clone.look(clone.promote("availability=high")).files == draft.files
+    more = Updated(clone.named("prod/support-chat"), read_changes(["concurrent_users=5"], (), "", ""))
+    assert request_in(clone.look(more), PROMOTED)["model_revision"] == "1" * 40
+    other = Updated(clone.named("prod/support-chat"), read_changes(["model=Qwen/Qwen3-4B"], (), "", ""))
+    newer = Updated(clone.named("prod/support-chat"), read_changes((), ["model_revision"], "", ""))
+    revisions = [request_in(clone.look(change), PROMOTED)["model_revision"] for change in (other, newer)]
+    assert revisions == ["2" * 40, "3" * 40]
+
+
+def test_a_promotion_without_the_hub_says_what_to_run_where_it_can_be_reached(clone: Clone) -> None:
+    clone.commits = None
+    clone.put(dict(clone.look(clone.update(*OF_THE_HUB)).files))
+    draft = clone.look(clone.promote("availability=high"))
+    assert "model_revision" not in request_in(draft, PROMOTED)
+    assert "Run `neuroscale catalog add Qwen/Qwen3-0.6B` where the Hub can be reached" in draft.notes[-1]
 
 
 def test_a_promotion_never_changes_the_team_of_a_service_or_a_removal_that_is_open(clone: Clone) -> None:

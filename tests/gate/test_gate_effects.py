@@ -211,6 +211,47 @@ def test_an_example_that_the_change_removes_still_shows_what_it_does(platform: R
     assert anew.effects.rendered == 5
 
 
+def renamed(platform: Repository) -> dict[str, bytes | str | None]:
+    """Another name for the team of an example, in the catalog, in that example and nowhere else."""
+    teams = "platform/catalog/teams"
+    team = platform.run("show", f"main:{teams}/team-beta.yaml").replace("team-beta", "searchers")
+    request = platform.run("show", f"main:{HELP_DESK}").replace("team-beta", "searchers")
+    return {f"{teams}/team-beta.yaml": None, f"{teams}/searchers.yaml": f"{team}\n", HELP_DESK: f"{request}\n"}
+
+
+def test_an_example_of_the_base_keeps_the_names_of_the_base_and_is_compared_with_the_changes(
+    platform: Repository,
+) -> None:
+    findings, anew = seen(changed(platform, renamed(platform)))
+    assert findings == []
+    owners = [one for one in anew.effects.differences if one.field.endswith('["app.kubernetes.io/owner"]')]
+    assert {(one.before, one.after, one.example) for one in owners} == {("team-beta", "searchers", HELP_DESK)}
+    assert not any("before the change" in told and HELP_DESK in told for told in anew.said if "refuses" not in told)
+
+
+def test_a_renamed_example_still_shows_what_the_template_does(platform: Repository) -> None:
+    opened = edited(platform, NETWORK, PEERS, OPEN)
+    _, anew = seen(changed(platform, {**renamed(platform), **opened}))
+    (found,) = [one for one in anew.effects.differences if one.field == "spec.ingress[0].from[1]"]
+    assert found.services == 6  # of a service, of five examples that the planner serves, one of them twice
+    assert {one.name for one in anew.manifests if one.kind == "NetworkPolicy"} >= {"help-desk"}
+
+
+def test_what_the_change_no_longer_offers_is_no_fault_of_an_example_that_it_removes(platform: Repository) -> None:
+    cards = "[nvidia-l4, nvidia-rtx-pro-6000, nvidia-a100-80gb, nvidia-h100-80gb, tpu-v6e-1]"
+    fewer = edited(platform, "platform/settings.yaml", cards, "[tpu-v6e-1]")
+    gone = f"{EXAMPLES}/gemma-4-26b-a4b-qat.yaml"
+    findings, anew = seen(changed(platform, {**fewer, gone: None}))
+    assert not [one for one in findings if one.severity is Severity.ERROR and one.file == gone]
+    assert any(f"{gone} of the base is not possible" in told for told in anew.said)
+
+
+def test_a_template_that_no_longer_renders_an_example_of_the_base_is_a_finding(platform: Repository) -> None:
+    findings, _ = seen(changed(platform, {**renamed(platform), f"{SKELETON}/poddisruptionbudget.yaml": None}))
+    (found,) = [one for one in findings if "of the base" in one.message]
+    assert (found.rule, found.file) == ("not-rendered", TEMPLATE)
+
+
 def test_an_environment_without_a_request_gets_an_example(platform: Repository) -> None:
     removed: dict[str, bytes | str | None] = {HELP_DESK: None}
     platform.run("switch", "--quiet", "--force-create", "before", "main")

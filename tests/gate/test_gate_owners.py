@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from neuroscale.gate.check import Run, Subject, begin
+from neuroscale.gate.check import Anew, Run, Subject, begin
 from neuroscale.gate.checks import owners
 from neuroscale.gate.checks.owners import OwnersCheck
 from neuroscale.gate.evaluation import GateResult
 from neuroscale.gate.judged_files import GateInput
-from neuroscale.gate.verdict import Outcome, Severity
+from neuroscale.gate.verdict import Effects, Outcome, Severity
 from neuroscale.manifests.objects import COST_CENTER, OWNER, read_manifests
 from neuroscale.repo.layout import ServicePath
 from neuroscale.repo.snapshot import MemorySnapshot, read_all
@@ -34,8 +34,9 @@ def judged(
     base: Mapping[str, bytes] = FILES,
     head: Mapping[str, bytes] | None = None,
     service: ServicePath | None = None,
+    anew: bool = False,
 ) -> GateResult | None:
-    """The check's result for objects with an owner, a cost centre and a namespace."""
+    """The check's result for objects with an owner, a cost centre and a namespace. `anew`: they are rendered anew."""
     snapshot = MemorySnapshot(head or base)
     given = GateInput(snapshot)
     judge = snapshot if head is None else MemorySnapshot(base)
@@ -47,7 +48,8 @@ def judged(
         text = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
         manifests += read_manifests(text.encode(), f"{index}.json", service)
     check = OwnersCheck()
-    run = run.ended_with("files", None, tuple(manifests))
+    run = run.ended_with("files", None, () if anew else tuple(manifests))
+    run = run.ended_with("effects", None, Anew(Effects(rendered=1, changed=1), tuple(manifests)) if anew else None)
     result = begin(check, run)()
     if result is not None:
         run = run.ended_with(check.name, result, None)
@@ -115,6 +117,20 @@ def test_teams_that_the_change_brings_are_named(
     result = judged(("team-alpha", center, "team-alpha"), base=base, head=head)
     assert result is not None
     assert {one.severity for one in result.findings} == {severity}
+
+
+def test_only_an_object_that_exists_is_judged_by_the_bases_teams_alone() -> None:
+    kinds = {}
+    for exists in (True, False):
+        result = judged(("team-alpha", "cc-new", "team-alpha"), base=FILES, head=RICHER, anew=not exists)
+        assert result is not None
+        (found,) = result.findings
+        kinds[exists] = (found.rule, found.severity)
+        assert ("merge its entry first" in found.fix) is exists
+    assert kinds == {True: (owners.OTHER_CENTER, Severity.ERROR), False: ("new-team", Severity.NOTICE)}
+    wrong = judged(("team-alpha", "cc-search", "team-alpha"), base=FILES, head=RICHER, anew=True)
+    assert wrong is not None
+    assert [one.rule for one in wrong.findings] == [owners.OTHER_CENTER]
 
 
 def test_objects_without_an_owner_are_left_to_the_policy_and_a_broken_catalog_is_said() -> None:

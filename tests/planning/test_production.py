@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from neuroscale.core.errors import InputError
+from neuroscale.planning.model_revision import keeping_revision, with_revision
 from neuroscale.planning.override_shortfalls import unmet_demands
 from neuroscale.planning.planner import plan
+from neuroscale.request.service_request import dump_request, load_request
 from plan_factory import make_request
 from platform_repository import CATALOG, SETTINGS
 
@@ -32,3 +35,52 @@ def test_what_production_demands_and_a_plan_lacks_is_named(
     found = unmet_demands(made, CATALOG, SETTINGS)
     assert len(found) == len(words)
     assert all(word in sentence for word, sentence in zip(words, found, strict=True))
+
+
+COMMIT = "a1" * 20
+
+
+@pytest.mark.parametrize(
+    ("model", "environment", "revision"),
+    [(ON_THE_HUB, "prod", COMMIT), (ON_THE_HUB, "dev", None), (IN_A_STORE, "prod", None)],
+)
+def test_a_request_takes_the_newest_commit_where_production_demands_one(
+    model: str, environment: str, revision: str | None
+) -> None:
+    asked: list[str] = []
+
+    def newest(name: str) -> str:
+        asked.append(name)
+        return COMMIT
+
+    request = make_request(
+        model=model, environment=environment, availability="high", concurrent_users=2, p95_ttft_seconds=10
+    )
+    pinned, said = with_revision(request, CATALOG, SETTINGS, newest)
+    assert (pinned.model_revision, bool(said), bool(asked)) == (revision, bool(revision), bool(revision))
+    made = plan(pinned, CATALOG, SETTINGS)
+    assert [one for one in made.vllm_args if one.startswith("--revision=")] == ([f"--revision={COMMIT}"] * len(asked))
+    assert unmet_demands(made, CATALOG, SETTINGS) == ()
+    # The commit is a part of the request: nobody is asked again, whatever is newest then.
+    assert with_revision(pinned, CATALOG, SETTINGS, lambda _: "0" * 40)[0] == pinned
+    assert load_request(dump_request(pinned), "request.yaml") == pinned
+
+
+@pytest.mark.parametrize("answer", ["main", "", None])
+def test_a_request_stays_as_it_is_where_the_hub_names_no_commit(answer: str | None) -> None:
+    def newest(name: str) -> str:
+        if answer is None:
+            raise InputError.at(name, "", "was not looked up: the Hub cannot be reached", "")
+        return answer
+
+    request = make_request(model=ON_THE_HUB, environment="prod")
+    same, (told,) = with_revision(request, CATALOG, SETTINGS, newest)
+    assert same == request
+    assert (f"neuroscale catalog add {ON_THE_HUB}" in told) is (answer is None)
+    assert with_revision(request, CATALOG, SETTINGS, None) == (request, ())
+
+
+def test_a_commit_belongs_to_its_model() -> None:
+    there = make_request(model=ON_THE_HUB).model_copy(update={"model_revision": COMMIT})
+    assert keeping_revision(make_request(model=ON_THE_HUB), there).model_revision == COMMIT
+    assert keeping_revision(make_request(model=IN_A_STORE), there).model_revision is None

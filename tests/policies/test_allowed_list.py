@@ -149,7 +149,8 @@ def test_a_store_of_an_environment_that_the_list_lacks_is_named() -> None:
 def test_the_platform_check_refuses_settings_and_policy_that_differ_in_either_direction(field: str) -> None:
     """Neither a list in the settings that is not rendered, nor one in the policy that the settings lack, passes."""
     files = {
-        entry.path: ROOT / entry.path for entry in FolderSnapshot(ROOT).entries("platform", "policies", "templates")
+        entry.path: ROOT / entry.path
+        for entry in FolderSnapshot(ROOT).entries(".github", "platform", "policies", "templates")
     }
     whole = {path: file.read_bytes() for path, file in files.items()}
     policy = f"{FOLDERS[field]}/policy.yaml"

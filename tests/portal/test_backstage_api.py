@@ -81,6 +81,17 @@ def test_the_answers_become_a_plan_and_the_values_of_the_skeleton() -> None:
     assert "`google/gemma-4-26B-A4B-it-qat-w4a16-ct`" in body["summary"]
 
 
+def test_a_revision_that_production_demands_is_looked_up_and_stands_in_the_request() -> None:
+    changes = PendingChanges(ROOT, "", PlanningInputs(CATALOG, SETTINGS, TEMPLATE))
+    changes.newest = lambda _: "a1" * 20
+    app = create_app(changes, NoCluster(), EXPOSURE)
+    answers = {**ANSWERS, "model": "Qwen/Qwen3-0.6B", "environment": "prod", "p95_ttft_seconds": 10}
+    values = call("POST", PLAN_ROUTE, json.dumps(answers), app=app).json()["values"]
+    assert load_request(values["request_yaml"], "request.yaml").model_revision == "a1" * 20
+    assert any(f"--revision={'a1' * 20}" in argument for argument in values["args"])
+    assert "model_revision" not in ask(answers).json()["values"]["request_yaml"]  # nobody can be asked
+
+
 def test_a_dry_run_asks_by_get_and_gets_the_same_answer() -> None:
     asked = call("GET", f"{PLAN_ROUTE}?{urlencode({'answers': json.dumps(ANSWERS)})}")
     assert (asked.status_code, asked.json()) == (200, ask(ANSWERS).json())

@@ -28,12 +28,15 @@ _MOST_BYTES = 64 * 1024  # the largest file of fields
 
 @dataclass(frozen=True)
 class AddOptions:
-    """The options of the command: the model, its name, a file of fields, and the environment to show."""
+    """The options of the command: the model, its name, a file of fields, the environment to show, and where the
+    weights are: a folder below the environments' store, or the Hub."""
 
     model: str
     name: str | None
     fields: Path | None
     environment: str | None
+    store: str | None = None
+    hub: bool = False
 
 
 @dataclass(frozen=True)

@@ -41,11 +41,13 @@ class PriceOptions:
 
 @dataclass(frozen=True)
 class Made:
-    """The export, the list that it makes, and the environments whose settings name the list."""
+    """The export, the list that it makes, the environments whose settings name the list, and the `others` of the same
+    provider that some environment names."""
 
     export: Export
     update: Update
     environments: tuple[str, ...]
+    others: tuple[str, ...]
     factor: Decimal
 
 
@@ -82,7 +84,9 @@ def _make(options: PriceOptions, text: str, base: Snapshot, newest: Snapshot) ->
     load_catalog(MemorySnapshot({**files, path: update.text.encode()}))
     environments = load_settings(base).environments
     using = tuple(sorted(each for each, environment in environments.items() if name in environment.price_lists))
-    return Made(export, update, using, Decimal(repr(options.factor)))
+    used = {each for environment in environments.values() for each in environment.price_lists}
+    others = tuple(sorted(each for each in used - {name} if each.startswith(export.provider)))
+    return Made(export, update, using, others, Decimal(repr(options.factor)))
 
 
 def sentences(list_change: Made) -> tuple[str, ...]:
@@ -99,5 +103,6 @@ def sentences(list_change: Made) -> tuple[str, ...]:
     if left := [f"{product.product} ({product.reason})" for product in export.unread]:
         lines.append(f"Left alone: {first_of(left, _NAMED, '; ')}.")
     if not list_change.environments:
-        lines.append(f"No environment uses {update.name}: name it in price_lists of platform/settings.yaml.")
+        instead = f", or renew {first_of(list_change.others, _NAMED, ' or ')} with --list" if list_change.others else ""
+        lines.append(f"No environment uses {update.name}: name it in price_lists of platform/settings.yaml{instead}.")
     return tuple(lines)

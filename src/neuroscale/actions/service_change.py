@@ -13,6 +13,7 @@ from neuroscale.actions.progress import Progress
 from neuroscale.core.errors import InputError
 from neuroscale.forge.request_flow import Desk, Main
 from neuroscale.forge.service_pull_request import Publisher
+from neuroscale.models.hub import NewestRevisions
 from neuroscale.repo.git import Git
 from neuroscale.repo.layout import find_root
 
@@ -69,4 +70,4 @@ class ForgeChoice:
     def desk(self, progress: Progress, *, only_looks: bool = False) -> Iterator[Desk]:
         """Where services are changed; `only_looks`: nothing is, so that the clone is enough where no token is named."""
         with self.opened(progress, only_looks=only_looks) as (git, publisher):
-            yield Desk(git, publisher, progress.step)
+            yield Desk(git, publisher, progress.step, newest=NewestRevisions())

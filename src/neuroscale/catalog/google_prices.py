@@ -120,7 +120,7 @@ def read_skus(value: Mapping[str, Any], where: str, wanted: WantedPrices) -> Exp
         raise InputError.at(where, "skus", "is not a list", "Export the price list again.")
     if value.get("nextPageToken"):
         message = "says that more pages follow, so prices may be missing"
-        fix = "Join the `skus` of all pages in one list, and leave `nextPageToken` empty."
+        fix = "Name a file with a list of all pages, or one with the SKUs of all pages."
         raise InputError.at(where, "nextPageToken", message, fix)
     # Most SKUs are about something else, and a list has tens of thousands: those alone are read whole.
     read = [

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from neuroscale.core.errors import InputError
 from neuroscale.core.files import read_bounded
@@ -119,14 +119,17 @@ class FoundModel:
     """The facts that were found about a model; None stands for an unknown fact.
 
     `where`: the place of the config, in words. `sizes`: the place of the files' sizes, in words (None: no files were
-    seen). `weight_bytes`: the size of the safetensors files. `on_hub`: the files are a repository of the Hub.
+    seen). `weight_bytes`: the size of the safetensors files. `kind`: where the weights are, the Hub or the store of the
+    environments, and `path` in it; `said`: a person says so, and the files do not.
     """
 
     name: str
     facts: ModelFacts
     where: str
     read_on: date
-    on_hub: bool
+    kind: Literal["hub", "store"] | None
+    path: str
+    said: bool = False
     sizes: str | None = None
     weight_bytes: int | None = None
     revision: str | None = None
@@ -134,6 +137,22 @@ class FoundModel:
     license: str | None = None
     quantized_from: str | None = None
     chat_template: bool | None = None
+
+
+def placed(found: FoundModel, store: str | None, *, hub: bool) -> FoundModel:
+    """The model with its weights where the command line says: in the folder `store` of the environments' store, or on
+    the Hub. Raises InputError for both, and for a place that cannot be."""
+    if store is None and not hub:
+        return found
+    where, each = "the command line", r"[A-Za-z0-9_][A-Za-z0-9._-]*"
+    if hub and store is not None:
+        raise InputError.at(where, "--hub", "and --store name two places of the weights", "Give one of them.")
+    if hub and not HUB_ID.fullmatch(found.name):
+        raise InputError.at(where, "--hub", f"{found.name!a} is not a name of the Hub", "Name it: --name OWNER/MODEL.")
+    if store is not None and not re.fullmatch(rf"{each}(/{each})*", store):
+        fix = "Write the path below `models.store` of the settings alone, such as acme/x for gs://BUCKET/acme/x."
+        raise InputError.at(where, "--store", f"{store!a} is not a folder below the environments' store", fix)
+    return replace(found, kind="hub" if hub else "store", path=found.name if store is None else store, said=True)
 
 
 def find_model(model: str, name: str | None, today: date) -> FoundModel:
@@ -150,7 +169,7 @@ def find_model(model: str, name: str | None, today: date) -> FoundModel:
                 model, "", "does not say the model's name", "Name it: --name OWNER/MODEL, as on the Hub."
             )
         facts = load_model(model)
-        return FoundModel(name, facts, f"a {path.name} that was given", today, on_hub="/" in name)
+        return FoundModel(name, facts, f"a {path.name} that was given", today, _kind_of(name), name)
     if not HUB_ID.fullmatch(model) or path.parent.is_dir():
         raise InputError.at(
             model,
@@ -173,7 +192,8 @@ def _found_on_hub(model: str, name: str | None, today: date) -> FoundModel:
         facts=facts,
         where=f"{model} on the Hub at {hub.revision[:12]}",
         read_on=today,
-        on_hub=True,
+        kind="hub",
+        path=model,
         sizes=f"the safetensors files of {model} on the Hub at {hub.revision[:12]}",
         weight_bytes=hub.weight_files_bytes,
         revision=hub.revision if len(hub.revision) == 40 else None,
@@ -199,11 +219,17 @@ def _of_folder(folder: Path, name: str | None, today: date) -> FoundModel:
         facts=facts,
         where="the config.json of a folder that was given",
         read_on=today,
-        on_hub="/" in name,
+        kind=_kind_of(name),
+        path=name,
         sizes="the safetensors files of a folder that was given" if own else None,
         weight_bytes=sum(file.stat().st_size for file in own) if own else None,
         chat_template=_has_template(lambda file: (folder / file).is_file(), text),
     )
+
+
+def _kind_of(name: str) -> Literal["store"] | None:
+    """The place of the weights that a name tells: a name without an owner is none of the Hub; another one may be."""
+    return None if "/" in name else "store"
 
 
 def _has_template(has: Callable[[str], bool], tokenizer: Callable[[], bytes | None]) -> bool | None:

@@ -32,8 +32,16 @@ def entry_values(found: FoundModel, there: Mapping[str, Any] | None, said: Mappi
     """The values of the entry's file, in its order.
 
     `there`: the values of the existing entry. `said`: fields that a person gives; they override the model's files.
-    Raises InputError if the catalog has no name for the quantisation of the weights.
+    Raises InputError if the catalog has no name for the quantisation of the weights, and for a new entry if nobody says
+    where the weights are.
     """
+    placed_by_fields = isinstance(said.get("weights"), Mapping) and "kind" in said["weights"]
+    if there is None and found.kind is None and not placed_by_fields:
+        fix = (
+            "Add --store PATH, their folder below `models.store` of the settings, or --hub if the Hub has a repository "
+            "of that name."
+        )
+        raise InputError.at("the command line", "", f"does not say where the weights of {found.name} are", fix)
     values = _merged(_made(found) if there is None else _renewed(found, there), said)
     if there is not None and _undated(values) == _undated(there):
         return dict(there)
@@ -45,7 +53,8 @@ def entry_values(found: FoundModel, there: Mapping[str, Any] | None, said: Mappi
 def _renewed(found: FoundModel, there: Mapping[str, Any]) -> dict[str, Any]:
     """The existing entry with the fields that the model's files decide."""
     made = _made(found)
-    weights = {key: made["weights"][key] for key in ("revision", "gated", "license", "read_on")}
+    said = ("kind", "path", "source") if found.said else ()
+    weights = {key: made["weights"][key] for key in (*said, "revision", "gated", "license", "read_on")}
     checkpoint = {key: made["checkpoint"][key] for key in made["checkpoint"] if key in ("dtype", "quantization")}
     if found.weight_bytes:
         checkpoint["download_gib"] = made["checkpoint"]["download_gib"]
@@ -125,12 +134,12 @@ def _made(found: FoundModel) -> dict[str, Any]:
     return {
         **values,
         "weights": {
-            "kind": "hub" if found.on_hub else "store",
-            "path": found.name,
+            "kind": found.kind or "hub",
+            "path": found.path,
             "revision": found.revision,
             "gated": found.gated,
             "license": found.license,
-            "source": f"https://huggingface.co/{found.name}" if found.on_hub else found.where,
+            "source": f"https://huggingface.co/{found.name}" if found.kind == "hub" else found.where,
             "read_on": str(found.read_on),
         },
         "config": _read_keys(found),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
@@ -61,7 +62,7 @@ def read_export(text: str, where: str, wanted: WantedPrices, accelerators: Colle
 
     Raises InputError if the file has neither format, is not as its provider publishes it, or has no price to take.
     """
-    value = _json(text, where)
+    value = _joined(_json(text, where), where)
     readers: dict[str, Callable[..., Export]] = {"skus": read_skus, "products": read_offers}
     for key, read in readers.items():
         if isinstance(value, dict) and key in value:
@@ -72,12 +73,35 @@ def read_export(text: str, where: str, wanted: WantedPrices, accelerators: Colle
             where,
             "",
             "has neither `skus` nor `products`",
-            "Name an export of Google's Cloud Billing Catalog (services/ID/skus) or an offer file of the AWS Price "
-            "List.",
+            "Name an export of Google's Cloud Billing Catalog (an answer of services/ID/skus, a list of its pages, or "
+            "one of their SKUs) or an offer file of the AWS Price List.",
         )
     if export.date > today + timedelta(days=1):
         raise InputError.at(where, "", f"is of {export.date}, which is in the future", "Correct the date in it.")
     return _of_catalog(export, where, accelerators)
+
+
+def _joined(value: Any, where: str) -> Any:
+    """Google's SKUs as one answer, where the file is a list: of its answer's pages, or of the SKUs of all pages.
+
+    Raises InputError where a page is missing: the last one alone names no page after it.
+    """
+    if not isinstance(value, list) or not value or not all(isinstance(part, dict) for part in value):
+        return value
+    if all("skuId" in part for part in value):
+        return {"skus": value}
+    if not all(isinstance(part.get("skus"), list) for part in value):
+        return value
+    if sum(not part.get("nextPageToken") for part in value) != 1:
+        message = "does not have the pages of one answer: exactly one of them, the last, names no page after it"
+        raise InputError.at(where, "nextPageToken", message, "Export every page of the price list once.")
+    return {"skus": [sku for part in value for sku in part["skus"]]}
+
+
+def _covers(region: str, of_export: str) -> bool:
+    """Whether a list of `region` may hold prices of an export's region: its own, or any where it says `US regions`."""
+    area = re.fullmatch(r"([A-Za-z]+) regions", region)
+    return region == of_export or (area is not None and of_export.startswith(f"{area[1].lower()}-"))
 
 
 def _of_catalog(export: Export, where: str, accelerators: Collection[str]) -> Export:
@@ -119,7 +143,8 @@ def list_path(name: str) -> str:
 def updated(name: str, text: str | None, there: PriceList | None, export: Export, factor: Decimal) -> Update:
     """The list `name` with the export's prices; `text` and `there` are its file and its content (None: it is new).
 
-    Prices that the export does not have stay, with their own date and source. Raises InputError where the list is of
+    Prices that the export does not have stay, with their own date and source. A list of a whole area (`US regions`)
+    becomes one of the export's region. Raises InputError where the list is of
     another region or tier, or newer than the export.
     """
     path = list_path(name)
@@ -127,8 +152,11 @@ def updated(name: str, text: str | None, there: PriceList | None, export: Export
     if there is None or text is None:
         values = _values(_Head(name, export.source, export.date, export.region, tier), export.prices)
         return Update(name, path, dump(values), tuple(_changes({}, export.prices, factor)))
-    for field, old, new in (("region", there.region, export.region), ("tier", there.tier, tier)):
-        if old != new:
+    for field, old, new, suits in (
+        ("region", there.region, export.region, _covers(there.region, export.region)),
+        ("tier", there.tier, tier, there.tier == tier),
+    ):
+        if not suits:
             message = f"is {old!a}, and the file's prices are of {new!a}"
             fix = f"Write another name with --list, or correct `{field}` in the list."
             raise InputError.at(path, field, message, fix)
@@ -142,7 +170,7 @@ def updated(name: str, text: str | None, there: PriceList | None, export: Export
     # The list's own date and source hold for its rates of vCPU and memory, and for prices without their own.
     whole = not behind and there.vcpu_hour is None and there.memory_gib_hour is None
     day, source = (export.date, export.source) if whole else (there.date, there.source)
-    head = _Head(name, source, day, there.region, tier, there.vcpu_hour, there.memory_gib_hour)
+    head = _Head(name, source, day, export.region, tier, there.vcpu_hour, there.memory_gib_hour)
     dated = [one.model_copy(update={"date": one.date or export.date}) for one in export.prices]
     values = _values(head, (*dated, *behind))
     if _same(PriceList.model_validate_json(json.dumps(values)), there):

@@ -296,7 +296,8 @@ def check_settings(settings: Settings, catalog: Catalog) -> None:
     Prometheus that the network policies of the services do not admit, a production environment that does not exist, or
     a domain that another environment has.
 
-    Environments that name no domain share the settings' own without a problem (see `domain_notes`)."""
+    Environments that name no domain share the settings' own without a problem (see `domain_notes`).
+    """
     problems: list[Problem] = []
 
     def refuse(field: str, message: str, fix: str) -> None:

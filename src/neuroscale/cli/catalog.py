@@ -15,7 +15,7 @@ from neuroscale.actions.catalog_entry import AddOptions, Made, fields_of, fit_li
 from neuroscale.actions.measurement_records import of_bench
 from neuroscale.actions.service_change import ForgeChoice
 from neuroscale.catalog import load_catalog
-from neuroscale.catalog.model_lookup import find_model
+from neuroscale.catalog.model_lookup import find_model, placed
 from neuroscale.catalog.settings import load_settings
 from neuroscale.catalog.staleness import Remark, Staleness, staleness
 from neuroscale.cli.options import (
@@ -92,7 +92,8 @@ def add(wanted: AddOptions, repository: Path | None, forge: ForgeChoice | None, 
     """Write the entry, or open its pull request if a forge is named. Raises InputError."""
     root = find_root(repository or Path.cwd())
     fields = fields_of(wanted.fields)
-    model = find_model(wanted.model, wanted.name, datetime.now(UTC).date())
+    found = find_model(wanted.model, wanted.name, datetime.now(UTC).date())
+    model = placed(found, wanted.store, hub=wanted.hub)
     printed = Printed(_print_entry, _mapping, lambda entry_change: entry_change.path)
     make = partial(proposal, model, fields, wanted.environment)
     return change_catalog(forge, root, model.name.rsplit("/", 1)[-1], make, printed, as_json=as_json)
@@ -128,7 +129,7 @@ def add_model(
         str, typer.Argument(metavar="MODEL", help="A name of the Hub (OWNER/MODEL), a folder, or a config.json.")
     ],
     name: Annotated[
-        str | None, typer.Option("--name", help="The model's name, where the Hub is not asked: OWNER/MODEL of the Hub.")
+        str | None, typer.Option("--name", help="The model's name, where the Hub is not asked, such as OWNER/MODEL.")
     ] = None,
     fields: Annotated[
         Path | None,
@@ -137,6 +138,11 @@ def add_model(
     environment: Annotated[
         str | None, typer.Option("--environment", help="Show the fit on its accelerators alone. Default: all of them.")
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", help="The weights are in this folder below models.store of the settings."),
+    ] = None,
+    hub: Annotated[bool, typer.Option("--hub", help="The weights are on the Hub, in the repository --name.")] = False,
     pull_request: PullRequestOption = False,
     remote: RemoteOption = "origin",
     token_file: TokenFileOption = None,
@@ -147,7 +153,7 @@ def add_model(
     """Make a model's entry from its config and the headers of its files, and show what it fits on. An entry that is
     there keeps what people wrote into it."""
 
-    wanted = AddOptions(model, name, fields, environment)
+    wanted = AddOptions(model, name, fields, environment, store, hub)
     forge = ForgeChoice(repository, remote, token_file, local).if_asked(pull_request=pull_request)
     return add(wanted, repository, forge, as_json=as_json)
 

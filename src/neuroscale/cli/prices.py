@@ -87,8 +87,8 @@ def update_prices(
         typer.Option(
             "--from",
             metavar="FILE",
-            help="A provider's export: SKUs of Compute Engine from Google's Cloud Billing Catalog, or AWS's offer "
-            "file of AmazonEC2 (JSON).",
+            help="A provider's export: SKUs of Compute Engine from Google's Cloud Billing Catalog (one answer, or a "
+            "list of all pages), or AWS's offer file of AmazonEC2 (JSON).",
         ),
     ],
     price_list: Annotated[

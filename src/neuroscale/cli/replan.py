@@ -9,6 +9,8 @@ import typer
 from neuroscale.actions.open_repository import open_repository
 from neuroscale.cli.options import TO_STDERR, RepositoryOption
 from neuroscale.core.errors import ExitStatus, InputError
+from neuroscale.core.printable import terminal
+from neuroscale.planning.override_shortfalls import unmet_demands
 from neuroscale.rendering.service_folder import render, write
 from neuroscale.repo.layout import REQUEST_FILE, ServicePath
 from neuroscale.repo.services import find_service, services_of
@@ -36,4 +38,6 @@ def replan_service(
     planned = opened.plan(request)
     write(render(request, planned, opened.template), folder)
     typer.echo(f"Planned and rendered {folder.relative_to(opened.root)} again.")
+    for sentence in unmet_demands(planned, opened.catalog, opened.settings):
+        typer.echo(f"Before a merge: {terminal(sentence, 1000)}")
     return ExitStatus.PASSED

@@ -27,6 +27,7 @@ from neuroscale.forge.service_pull_request import (
     until_nobody_interferes,
 )
 from neuroscale.gate.verdict import Verdict
+from neuroscale.planning.model_revision import Newest
 from neuroscale.planning.plan import Plan, load_plan
 from neuroscale.planning.planner import request_digest
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
@@ -43,11 +44,13 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Main:
-    """The forge's main branch as it is now, which the clone has, and what it plans and renders with."""
+    """The forge's main branch as it is now, which the clone has, and what it plans and renders with. `newest`: looks up
+    a revision of a model that production demands and the catalog lacks (None: nobody is asked)."""
 
     git: Git
     base: Base
     inputs: PlanningInputs
+    newest: Newest | None = field(default=None, compare=False)
 
     @property
     def snapshot(self) -> GitSnapshot:
@@ -133,12 +136,15 @@ class Outcome:
 
 class Desk:
     """Where services are changed: a clone, and the forge that gets the pull requests. `asked_by`: the person for whom
-    the token's account asks ("": nobody else).
+    the token's account asks ("": nobody else). `newest`: looks up revisions of models (None: nobody is asked).
 
     Every method raises ForgeError, ForgeUnavailableError and InputError.
     """
 
-    def __init__(self, git: Git, publisher: Publisher, say: Say, asked_by: str = "") -> None:
+    def __init__(
+        self, git: Git, publisher: Publisher, say: Say, asked_by: str = "", newest: Newest | None = None
+    ) -> None:
+        self._newest = newest
         self._asked_by = asked_by
         self.git = git
         self.publisher = publisher
@@ -150,7 +156,8 @@ class Desk:
         """The forge's main branch as it is now."""
         base = self.publisher.base()
         if self._main is None or self._main.base != base:
-            self._main = Main(self.git, base, read_planning_inputs(GitSnapshot(self.git, base.commit)))
+            inputs = read_planning_inputs(GitSnapshot(self.git, base.commit))
+            self._main = Main(self.git, base, inputs, self._newest)
             _warn_of_old_program(self.git, base, self._say)
         return self._main
 

@@ -13,6 +13,7 @@ from neuroscale.forge import description
 from neuroscale.forge.description import Description
 from neuroscale.forge.request_flow import Change, Draft, Main, Service, Version, version_at
 from neuroscale.gate.verdict import ServiceReport
+from neuroscale.planning.model_revision import keeping_revision, with_revision
 from neuroscale.planning.plan import Plan
 from neuroscale.planning.planner import request_digest
 from neuroscale.planning.rejected_choices import not_chosen
@@ -52,6 +53,7 @@ class Requested(Change):
         newest = service.newest or service.merged
         overrides = newest.request.overrides if newest else ()
         request = self.subject(service.main).model_copy(update={"overrides": overrides})
+        request = keeping_revision(request, newest.request if newest else None)
         notes = []
         if overrides:
             check_request(request, service.main.known, REQUEST_FILE)
@@ -215,6 +217,7 @@ class Promoted(Change):
             own = {one.field for one in request.overrides}
             kept = tuple(one for one in there.request.overrides if one.field not in own)
             request = request.model_copy(update={"overrides": (*kept, *request.overrides)})
+            request = keeping_revision(request, there.request)
         if service.merged is not None and service.merged.request == request:
             return _as_it_is(service)
         path = ServicePath(source.request.environment, source.request.service)
@@ -342,9 +345,14 @@ def planned(
     inputs, base = service.main.inputs, service.main.base
     template = inputs.template
     before = service.merged.plan if service.merged else None
+    told = list(notes)
+    if not anew:
+        pinned, of_revision = with_revision(request, inputs.catalog, inputs.settings, service.main.newest)
+        made = made if pinned == request else None
+        request = pinned
+        told += of_revision
     if made is None:
         made = inputs.plan(request)
-    told = list(notes)
     if not anew and before is not None and before.lock.request_digest == request_digest(request):
         if before.model_copy(update={"lock": made.lock}) != made:
             told.append(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
 
 TIMEOUT_SECONDS = 20.0
+QUICK_SECONDS = 5.0
+"""For a question that a caller can do without."""
+_REMEMBERED_SECONDS = 300.0
 _ELSEWHERE = "Name a folder that holds the model, or its config.json."
 
 
@@ -28,7 +33,7 @@ class HubModel:
     """A repository of the Hub at the newest commit of its default branch, or at `revision`. Raises InputError if the
     repository does not exist or needs rights, or if the Hub cannot be reached."""
 
-    def __init__(self, name: str, revision: str | None = None) -> None:
+    def __init__(self, name: str, revision: str | None = None, timeout: float = TIMEOUT_SECONDS) -> None:
         from huggingface_hub import HfApi
         from huggingface_hub.utils.tqdm import disable_progress_bars
 
@@ -36,7 +41,7 @@ class HubModel:
         self.name = name
         self._api: HfApi = HfApi()
         info: ModelInfo = self._ask(
-            lambda: self._api.model_info(name, revision=revision, files_metadata=True, timeout=TIMEOUT_SECONDS)
+            lambda: self._api.model_info(name, revision=revision, files_metadata=True, timeout=timeout)
         )
         self.revision: str = info.sha or revision or "main"
         self._sizes = {file.rfilename: file.size for file in info.siblings or ()}
@@ -122,6 +127,33 @@ class HubModel:
 
     def _problem(self, message: str, fix: str) -> InputError:
         return InputError(Problem(self.name, "", message, fix))
+
+
+class NewestRevisions:
+    """The newest commits of models of the Hub. An answer, and a Hub that is out of reach, is remembered for five
+    minutes, so that one run and one page ask once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[float, str | InputError]] = {}
+
+    def __call__(self, name: str) -> str:
+        """The newest commit of a model, of 40 hexadecimal digits. Raises InputError."""
+        now = time.monotonic()
+        for known in (name, ""):
+            when, answer = self._known.get(known, (-math.inf, ""))
+            if now < when + _REMEMBERED_SECONDS:
+                break
+        else:
+            try:
+                answer, known = HubModel(name, timeout=QUICK_SECONDS).revision, name
+            except HubOutOfReachError as error:
+                answer, known = error, ""
+            except InputError as error:
+                answer, known = error, name
+            self._known[known] = (now, answer)
+        if isinstance(answer, InputError):
+            raise answer
+        return answer
 
 
 def _tagged(tags: Iterable[str], prefix: str) -> str | None:

@@ -29,10 +29,11 @@ def unmet_demands(plan: Plan, catalog: Catalog, settings: Settings) -> tuple[str
 
 def _unmet(plan: Plan, catalog: Catalog, settings: Settings) -> Iterator[str]:
     rules, weights = settings.production, catalog.models[plan.model].weights
-    if rules.model_revision == "block" and weights.kind == "hub" and weights.revision is None:
+    has_revision = any(argument.startswith("--revision=") for argument in plan.vllm_args)
+    if rules.model_revision == "block" and weights.kind == "hub" and not has_revision:
         yield (
-            f"The gate refuses it in {plan.environment}, since the catalog has no revision of {plan.model}: run "
-            f"`neuroscale catalog add {weights.path}` where the Hub can be reached."
+            f"The gate refuses it in {plan.environment}, since the catalog has no revision of {plan.model}: request it "
+            f"where the Hub can be reached, or run `neuroscale catalog add {weights.path}` there."
         )
     if rules.replicas == "block" and plan.replicas.min < FEWEST_IN_PRODUCTION:
         yield (

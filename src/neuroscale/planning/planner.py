@@ -94,6 +94,7 @@ def plan(request: Request, catalog: Catalog, settings: Settings, template_versio
             environment,
             chosen.arguments,
             shutdown_timeout=drain_seconds(start),
+            revision=request.model_revision,
         ),
         environment_variables=vllm_flags.environment_variables(model, chosen.runtime, kv_cache),
         needs_hugging_face_token=model.weights.kind == "hub" and model.weights.gated is not False,

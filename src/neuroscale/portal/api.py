@@ -18,6 +18,7 @@ from neuroscale.core.yaml_io import read_mapping
 from neuroscale.forge.interface import Token
 from neuroscale.forge.request_flow import Outcome, Refused
 from neuroscale.forge.service_changes import Requested, own_version
+from neuroscale.planning.model_revision import with_revision
 from neuroscale.portal.exposure import HEALTH
 from neuroscale.portal.pages import PageContext
 from neuroscale.portal.pending_changes import Job, new_key
@@ -97,6 +98,8 @@ class Api:
         inputs = self._page_context.pending_changes.inputs(reader)
         with self._page_context.planning(request, reader):
             wanted = request_of(answers, inputs.known)
+            newest = self._page_context.pending_changes.newest
+            wanted, _ = with_revision(wanted, inputs.catalog, inputs.settings, newest)
             return JSONResponse(body(wanted, inputs.plan(wanted)))
 
     def _reader(self, request: Request) -> Token | None:

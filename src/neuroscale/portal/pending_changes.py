@@ -20,6 +20,8 @@ from neuroscale.forge.http import Limits
 from neuroscale.forge.interface import Account, ForgeError, ForgeUnavailableError, Token
 from neuroscale.forge.request_flow import Change, Desk, Main, Outcome, Refused, Say
 from neuroscale.forge.service_pull_request import Publisher
+from neuroscale.models.hub import NewestRevisions
+from neuroscale.planning.model_revision import Newest
 from neuroscale.portal.kept_answers import KeptAnswers
 from neuroscale.portal.people import Person
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
@@ -71,6 +73,7 @@ class PendingChanges:
         self.address = address
         self.missing = missing
         self.git = Git(root)
+        self.newest: Newest = NewestRevisions()
         self._inputs = inputs
         self._main: Main | None = None
         self._looked = 0.0
@@ -123,7 +126,7 @@ class PendingChanges:
         """Where the person changes services. Raises ForgeError and InputError."""
         address = self._forge()
         publisher = Publisher(connect(address, person.token), Branches(self.git, Access(address, person.token)))
-        yield Desk(self.git, publisher, say, person.asked_by)
+        yield Desk(self.git, publisher, say, person.asked_by, self.newest)
 
     def main(self, person: Person, *, now: bool = False) -> Main:
         """The forge's main branch, at most some seconds old, or as it was seen last while the forge does not answer;

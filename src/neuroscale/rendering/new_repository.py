@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from neuroscale.catalog.cluster_settings import Acme, OwnAuthority
+from neuroscale.catalog.cluster_settings import ClusterKind, OwnAuthority, Signer
 from neuroscale.catalog.entries import LabelValue
 from neuroscale.catalog.settings import CodeOwner, Owners
 from neuroscale.core.errors import InputError, Problem
@@ -128,9 +128,7 @@ class NewRepository(Frozen):
     registries: tuple[str, ...] | None = None
     storage: tuple[str, ...] | None = None
     owners: Annotated[tuple[CodeOwner, ...], Field(min_length=1)] | Owners | None = None
-    certificates: (
-        dict[Literal["kind", "gke", "eks"], Annotated[OwnAuthority | Acme, Field(discriminator="issuer")]] | None
-    ) = None
+    certificates: dict[ClusterKind, Signer] | None = None
     environments: Annotated[dict[Name, NewEnvironment], Field(min_length=1)]
     teams: Annotated[dict[Label, NewTeam], Field(min_length=1)]
     budgets: dict[LabelValue, NewBudget] = Field(default_factory=dict)
@@ -200,7 +198,7 @@ def _settings(answers: NewRepository, text: str) -> str:
     signers = answers.certificates or {}
     if {name: signer.model_dump(mode="json") for name, signer in signers.items()} != example["certificates"]:
         kinds = {environment.cluster for environment in answers.environments.values()} - {"local"}
-        own: dict[str, OwnAuthority | Acme] = {kind: OwnAuthority(issuer="own") for kind in sorted(kinds)}
+        own: dict[str, Signer] = {kind: OwnAuthority(issuer="own") for kind in sorted(kinds)}
         own |= {kind: signer for kind, signer in signers.items() if kind in kinds}
         values["certificates",] = {kind: signer.model_dump(mode="json") for kind, signer in own.items()}
     values["production", "environments"] = [

@@ -28,6 +28,7 @@ LABELS = {
     "p95_ttft_seconds": "Time to first token (seconds, p95)",
     "tokens_per_second_per_user": "Tokens per second for each user",
     "availability": "Availability",
+    "model_revision": "Revision of the model",
 }
 """The form's questions, by field."""
 

@@ -84,6 +84,8 @@ def changed(request: Request, changes: FieldChanges, known: KnownNames) -> Reque
             overrides[short] = _override(short, value, overrides.get(short), changes)
         else:
             values[name] = value
+    if values["model"] != request.model and "model_revision" not in changes.values:
+        values.pop("model_revision", None)  # a commit of the other model
     values["overrides"] = list(overrides.values())
     names = list(overrides)
     try:

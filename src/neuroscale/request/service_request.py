@@ -145,7 +145,8 @@ class Request(Frozen):
     and so are the tokens per second of each user (None: the settings of the environment say them).
 
     A typical length is the length of most requests at the busiest time (None: neither the form nor the service's files
-    give it).
+    give it). `model_revision`: the commit of the Hub that the service loads (None: the catalog's). No form asks for it:
+    it is looked up where production demands one that the catalog lacks.
     """
 
     schema_version: Literal[1] = 1
@@ -161,6 +162,7 @@ class Request(Frozen):
     p95_ttft_seconds: Annotated[float, Field(ge=0.01, le=120)]
     tokens_per_second_per_user: Annotated[float | None, Field(ge=0.1, le=1000, exclude_if=_is_none)] = None
     availability: Availability
+    model_revision: Annotated[str | None, Field(pattern=r"^[0-9a-f]{40}$", exclude_if=_is_none)] = None
     overrides: tuple[Override, ...] = ()
 
     @field_validator("typical_prompt_tokens", "typical_answer_tokens")
@@ -227,6 +229,7 @@ _FIXES = {
     "p95_ttft_seconds": "Write seconds from 0.01 to 120, such as 2 or 0.5.",
     "tokens_per_second_per_user": "Write tokens per second from 0.1 to 1000, such as 10, or leave it out.",
     "availability": "Write standard or high.",
+    "model_revision": "Write the 40 hexadecimal digits of a commit of the model on the Hub, or leave it out.",
     "reason": "Write why the exception is needed, in 1 to 500 characters.",
     "expires": 'Write the last day as a quoted date, such as "2027-01-31".',
 }

@@ -14,6 +14,7 @@ from typing import Any
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.yaml_io import Document, read_document
 from neuroscale.gate.check import Anew, GateCheck, LeftOut, Run
+from neuroscale.gate.checks.effects_platforms import platform_before, with_names_of_base
 from neuroscale.gate.checks.effects_requests import (
     GATE,
     RequestToRender,
@@ -35,16 +36,13 @@ from neuroscale.planning.plan import Plan
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder.lint import lint
 from neuroscale.rendering.scaffolder.skeleton_values import template_values, unset_by
-from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import (
-    CATALOG,
     CATALOG_INFO,
     EXAMPLES,
     RENDERED_KINDS,
     REQUEST_FILE,
     RUNTIMES,
-    SETTINGS,
     TEMPLATE,
 )
 from neuroscale.repo.snapshot import MemorySnapshot, read_file
@@ -113,27 +111,18 @@ def evaluate_effects(
 ) -> tuple[Evaluation, Anew]:
     """Render a bounded number of services and every example by both sides, and compare the objects.
 
+    An example that the change alters or removes is rendered with the names that the base's files have for teams,
+    environments and models; the change's own examples with the names of the change.
+
     `after`: the platform of the merge result. `base`: the base's. `given`: the objects that are judged already. Raises
     UntrustedError if the comparison does not see a known difference.
     """
     caught = _tripwires()
-    work = _Work(change, after, _before(change, after, base), given)
+    work = _Work(change, after, platform_before(change, after, base), given)
     work.run(services)
     findings = tuple(dict.fromkeys(work.findings))
     done = work.rendered
     return Evaluation(findings, done, done, "renderings", caught, caught), work.anew()
-
-
-def _before(change: Change, after: PlanningInputs, base: PlatformSources) -> PlanningInputs | None:
-    """The base's platform; None if it cannot be read. A part that the change does not touch is taken from `after`."""
-    try:
-        return PlanningInputs(
-            base.catalog() if change.touches(CATALOG) else after.catalog,
-            base.settings() if change.touches(SETTINGS) else after.settings,
-            load_template(base.snapshot) if change.touches(TEMPLATE) else after.template,
-        )
-    except InputError:
-        return None
 
 
 class _Work:
@@ -145,6 +134,7 @@ class _Work:
         self.change = change
         self.before = before
         self.after = after
+        self._after_of_base = after if before is None else with_names_of_base(after, before)
         self.findings: list[Finding] = []
         self.rendered = 0
         self._given = {_key(one): one.value for one in given}
@@ -238,8 +228,14 @@ class _Work:
             return _Side(why=" ".join(filter(None, (one.where, one.field, one.message))))
 
     def _one(self, asked: RequestToRender) -> None:
-        after = self._side(self.after, asked.request, asked.locked)
+        platform = self._after_of_base if asked.of_base else self.after
+        after = self._side(platform, asked.request, asked.locked)
         before = self._side(self.before, asked.request, asked.locked) if self.before is not None else _Side()
+        if before.plan is None and asked.earlier is not None and self.before is not None:
+            before = self._side(self.before, asked.earlier, None)
+        if after.plan is None and asked.of_base:
+            self._example_of_base_not_rendered(asked, before, after)
+            return
         if after.plan is None:
             self._not_rendered(asked, before, after)
             return
@@ -265,6 +261,18 @@ class _Work:
             told = f"cannot be rendered: {after.why}"
         fix = "Correct the template, the settings or the catalog, or what the request asks for."
         self.findings.append(file_finding(GATE, "not-rendered", asked.file, told, fix, severity=severity))
+
+    def _example_of_base_not_rendered(self, asked: RequestToRender, before: _Side, after: _Side) -> None:
+        """An example that the change removes or alters need not be possible after it; the template must render it."""
+        if before.plan is None or self.before is None:
+            return
+        template = replace(self.before, template=self.after.template)
+        if why := self._side(template, asked.request, None).why:
+            told = f"no longer renders {asked.label}, which the change removes or alters: {why}"
+            fix = "Correct the template, so that it renders what it rendered before."
+            self.findings.append(file_finding(GATE, "not-rendered", TEMPLATE, told, fix))
+        else:
+            self._said.append(f"Rendered anew: with the change's files, {asked.label} is not possible: {after.why}")
 
     def _objects(self, asked: RequestToRender, files: Mapping[str, str], *, judged: bool) -> None:
         """Hand on the objects of a service. `judged`: the change renders them anew."""

@@ -36,7 +36,8 @@ _KIND = re.compile(rb"^(?:model|availability|  - field|    value): .*$", re.MULT
 class RequestToRender:
     """A request to render. `label` names it to readers, `file` is where it lies.
 
-    `locked`: the plan to render, None for a new plan. `own`: it is a service of the repository.
+    `locked`: the plan to render, None for a new plan. `own`: it is a service of the repository. `of_base`: it is an
+    example of the base that the change removes or alters. `earlier`: an altered example's request at the base.
     """
 
     label: str
@@ -44,6 +45,8 @@ class RequestToRender:
     request: Request
     locked: Plan | None = None
     own: bool = False
+    of_base: bool = False
+    earlier: Request | None = None
 
     @property
     def path(self) -> ServicePath:
@@ -112,27 +115,41 @@ class _Choice:
 
     def examples(self) -> Iterator[RequestToRender]:
         """The examples of both sides: an example that a change removes or weakens still shows what the change does."""
-        holders: dict[tuple[str, str], GitSnapshot] = {}
-        for snapshot in (self.change.before, self.change.after):
-            for entry in snapshot.entries(EXAMPLES):
-                if entry.path.endswith((".yaml", ".yml")):
-                    holders[entry.path, entry.object_id] = snapshot
-        if len(holders) > _MOST_EXAMPLES:
-            message = f"holds {len(holders)} examples, with those of the base, and {_MOST_EXAMPLES} are rendered"
+        before, after = (_examples_in(side) for side in (self.change.before, self.change.after))
+        gone = [path for path, object_id in before.items() if after.get(path) != object_id]
+        if (count := len(after) + len(gone)) > _MOST_EXAMPLES:
+            message = f"holds {count} examples, with those of the base, and {_MOST_EXAMPLES} are rendered"
             fix = f"Keep at most {_MOST_EXAMPLES // 2} examples."
             self.findings.append(file_finding(GATE, "too-many-examples", EXAMPLES, message, fix))
-        for (path, _), snapshot in list(holders.items())[:_MOST_EXAMPLES]:
+        earlier = {path: request for path in gone if (request := _readable(self.change.before, path)) is not None}
+        for path, request in list(earlier.items())[:_MOST_EXAMPLES]:
+            yield RequestToRender(f"{path} of the base", path, request, of_base=True)
+        for path in list(after)[: max(_MOST_EXAMPLES - len(earlier), 0)]:
             try:
-                request = read_file(snapshot, path, load_request)
+                request = read_file(self.change.after, path, load_request)
             except InputError as error:
-                if snapshot.tree == self.change.tree:
-                    self.findings += problem_findings(GATE, "example", error)
+                self.findings += problem_findings(GATE, "example", error)
                 continue
             if request is not None:
-                yield RequestToRender(path, path, request)
-            elif snapshot.tree == self.change.tree:
+                yield RequestToRender(path, path, request, earlier=earlier.get(path))
+            else:
                 fix = "Replace it with the file itself."
                 self.findings.append(file_finding(GATE, "example", path, "is not a plain file", fix))
+
+
+def _examples_in(snapshot: GitSnapshot) -> dict[str, str]:
+    """The files of examples, each with the id of its content."""
+    return {
+        entry.path: entry.object_id for entry in snapshot.entries(EXAMPLES) if entry.path.endswith((".yaml", ".yml"))
+    }
+
+
+def _readable(snapshot: GitSnapshot, path: str) -> Request | None:
+    """The request in a file; None if it cannot be read."""
+    try:
+        return read_file(snapshot, path, load_request)
+    except InputError:
+        return None
 
 
 _ENTRIES = {"models": "model", "accelerators": "accelerator", "runtimes": "runtime", "teams": "team"}

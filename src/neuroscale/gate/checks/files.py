@@ -164,14 +164,15 @@ class _Room:
 
 def _folder_findings(service: ServiceFolder, environments: Sequence[str] | None) -> Iterator[Finding]:
     folder = service.path.folder
-    if environments is not None and service.path.environment not in environments:
+    removed = service.change == "removed"
+    if environments is not None and service.path.environment not in environments and not removed:
         message = f"{service.path.environment!r} is not an environment of platform/settings.yaml"
         fix = f"Use one of {', '.join(environments)}, or add the environment to the settings."
         yield _finding("unknown-environment", folder, message, fix)
     if not re.fullmatch(SERVICE_NAME, service.path.service):
         fix = "Use lower-case letters, digits and '-', starting with a letter, at most 40 characters."
         yield _finding("service-name", folder, f"{service.path.service!r} is not a service name", fix)
-    if service.change == "removed":
+    if removed:
         message = "the change removes this service: Argo CD deletes it, and its callers get errors"
         fix = "Merge it once nobody needs the service; otherwise restore the folder."
         yield _finding("removed-service", folder, message, fix, severity=Severity.NOTICE)

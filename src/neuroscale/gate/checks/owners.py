@@ -21,6 +21,10 @@ GATE = "owners"
 UNKNOWN, OTHER_CENTER, OTHER_NAMESPACE = "unknown-owner", "other-cost-center", "other-namespace"
 _NEW = "new-team"
 _FIX = "Write the owner and the cost_center of the team's entry in platform/catalog/teams/."
+_FIX_OF_RENAMED = (
+    "The base's teams decide, and this team of the change shares a name with one of them. Give it an owner, a cost "
+    "centre and a namespace that the base does not have, or merge its entry first and what belongs to it afterwards."
+)
 _LABELS = ("metadata", "labels")
 
 
@@ -44,8 +48,11 @@ class OwnersCheck(GateCheck):
         _must_be_caught()
         known, after = _teams(run)
         labelled = [one for one in run.judged if _labels(one)]
+        anew = set(map(id, run.anew.manifests if run.anew else ()))
         findings = tuple(
-            finding for one in labelled for finding in judge_owner(one, known, after, strict=run.subject.strict)
+            finding
+            for one in labelled
+            for finding in judge_owner(one, known, after, strict=run.subject.strict, exists=id(one) not in anew)
         )
         count, traps = len(labelled), len(_TRIPWIRES)
         return Evaluation(findings, count, count, "objects", traps, traps)
@@ -67,20 +74,24 @@ def _teams(run: Run) -> tuple[list[Team], list[Team]]:
         return known, known
 
 
-def judge_owner(manifest: Manifest, known: Sequence[Team], after: Sequence[Team], *, strict: bool) -> Iterator[Finding]:
+def judge_owner(
+    manifest: Manifest, known: Sequence[Team], after: Sequence[Team], *, strict: bool, exists: bool = True
+) -> Iterator[Finding]:
     """The findings about the labels of one object. `known`: the teams that decide; `after`: those of the change.
 
     An owner that the catalog does not have is a notice if not `strict` and if nothing else of the object belongs to a
     known team: the object may be of another platform. Labels of a team that only `after` has are a notice. A changed
-    entry of a known team decides nothing: a team could leave its cost centre, and so its budget, unseen.
+    entry of a known team decides nothing: a team could leave its cost centre, and so its budget, unseen. An object that
+    does not exist, but that the gate rendered to show the change, may have the labels of either side.
     """
     findings = list(_judge(manifest, known, strict=strict))
-    if findings and _of_nobody(manifest, known) and not list(_judge(manifest, after, strict=True)):
+    suits_the_change = bool(findings) and not list(_judge(manifest, after, strict=True))
+    if suits_the_change and (not exists or _of_nobody(manifest, known)):
         told = "only the catalog of this change itself has the team, cost centre or namespace that the labels charge"
         fix = "Review the team's entry in the catalog first."
         yield manifest_finding(GATE, _NEW, manifest, (*_LABELS, OWNER), told, fix, severity=Severity.NOTICE)
         return
-    yield from findings
+    yield from (one.model_copy(update={"fix": _FIX_OF_RENAMED}) for one in findings) if suits_the_change else findings
 
 
 def _of_nobody(manifest: Manifest, known: Sequence[Team]) -> bool:

@@ -33,8 +33,7 @@ def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str
     argocd.config_maps(read_text(snapshot, argocd.VALUES))
     files = charts.render(snapshot, upstream, settings) | render_gateway(upstream, settings)
     files |= render_runtimes(catalog) | render_tenancy(catalog) | render_for_clusters(catalog, settings)
-    files |= monitoring.render(snapshot, catalog, settings)
-    files |= render_policy_lists(snapshot, settings)
+    files |= monitoring.render(snapshot, catalog, settings) | render_policy_lists(snapshot, settings)
     for environment in settings.environments:
         for name, text in argocd.render(settings, catalog, upstream, environment).items():
             files[f"{argocd.FOLDER}/{environment}/{name}"] = text

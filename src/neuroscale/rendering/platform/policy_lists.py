@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from neuroscale.catalog.settings import Settings
 from neuroscale.policies.allowed_list import with_entries
+from neuroscale.policies.bad_objects import CASES
 from neuroscale.policies.render import KYVERNO_TEST, cases_of
 from neuroscale.repo.layout import POLICIES, POLICY_FILE
 from neuroscale.repo.snapshot import Snapshot, read_text
@@ -17,7 +18,7 @@ def render_policy_lists(snapshot: Snapshot, settings: Settings) -> dict[str, str
     objects, of which some stand for an entry each.
 
     Everything else in a policy is as it is in the repository. A setting that is left out leaves its policy as it is; a
-    policy that the repository lacks is not written. Raises InputError.
+    policy that the repository lacks is not written, nor are names of test objects that it lacks. Raises InputError.
     """
     files = {}
     for setting, entries in (("registries", settings.registries), ("storage", settings.storage)):
@@ -26,5 +27,6 @@ def render_policy_lists(snapshot: Snapshot, settings: Settings) -> dict[str, str
         if entries is not None and snapshot.entries(file):
             files[file] = with_entries(read_text(snapshot, file), file, setting, entries)
             name = folder.removeprefix(f"{POLICIES}/")
-            files[f"{folder}/{KYVERNO_TEST}"] = cases_of(snapshot, name, entries)
+            if snapshot.entries(f"{folder}/{CASES}"):
+                files[f"{folder}/{KYVERNO_TEST}"] = cases_of(snapshot, name, entries)
     return files

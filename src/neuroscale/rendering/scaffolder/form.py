@@ -153,7 +153,7 @@ def _with_choices(definition: object, name: str) -> Path | None:
 
 
 # The fields of a request beside the form's answers.
-_NOT_ASKED = frozenset({"schema_version", "overrides"})
+_NOT_ASKED = frozenset({"schema_version", "model_revision", "overrides"})
 _RENDER = "Run `neuroscale catalog form`, and commit its change."
 _LIMITS = ("pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
