@@ -356,7 +356,11 @@ def test_a_new_environment_is_no_way_around_a_budget(repository: Repository, tmp
     """Its price list is the change's own, so the base's lists for such clusters count, too."""
     repository.commit({BUDGET: budget(f"{8 * POD:.2f}")})
     value = yaml.safe_load(settings(**ALL_BLOCK))
-    value["environments"]["lab"] = {**deepcopy(value["environments"]["dev"]), "price_lists": lists}
+    value["environments"]["lab"] = {
+        **deepcopy(value["environments"]["dev"]),
+        "price_lists": lists,
+        "domain": "lab.example",
+    }
     cheap = _cheaper((repository.root / PRICES).read_text()).replace("name: google-cloud", "name: cheap")
     files = {SETTINGS: yaml.safe_dump(value, sort_keys=False), "platform/catalog/prices/cheap.yaml": cheap}
     result, _ = check(repository, tmp_path, {**new(replicas=9, environment="lab"), **files})

@@ -105,8 +105,12 @@ def test_for_others_the_repository_is_theirs_rendered_and_free_of_the_examples_n
     assert inputs.settings.organization == ACME["organization"]
     assert inputs.settings.production.environments == ("live",)
     assert inputs.settings.environments["live"].max_replicas == 5
+    # The example's development has a domain of its own.
+    assert {inputs.settings.domain_of(name) for name in inputs.settings.environments} == {ACME["domain"]}
     assert set(inputs.catalog.teams) == {"search"}
-    names = re.compile(rb"team-(alpha|beta|gamma)|cc-ml-inference|@example/|Example Organisation|example-project")
+    names = re.compile(
+        rb"models\.example\.com|team-(alpha|beta|gamma)|cc-ml-inference|@example/|Example Organisation|example-project"
+    )
     theirs = {path: content for path, content in files.items() if file_class(path) is not FileClass.MERGED}
     theirs = {path: content for path, content in theirs.items() if not path.startswith("policies/")}
     assert [path for path, content in theirs.items() if names.search(content)] == []

@@ -253,6 +253,8 @@ def _environment(name: str, answers: NewEnvironment, text: str, example: Mapping
     }
     for path, value in values.items():
         block = with_value(block, ["environments", name, *path], value)
+    if answers.domain is None and "domain" in known[used]:
+        block = without(block, ["environments", name, "domain"])
     return block.removeprefix("environments:\n")
 
 
