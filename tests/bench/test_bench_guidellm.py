@@ -58,6 +58,7 @@ pathlib.Path("{REPORT}").write_text("{{}}")
 def test_the_key_is_in_no_argument_and_in_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEUROSCALE_API_KEY", KEY)
     monkeypatch.setenv("GUIDELLM__SPEC__SEED__VALUE", "1")
+    monkeypatch.delenv("HF_HUB_OFFLINE")
     cell, told = _run(tmp_path, _WRITES)
     words, names = json.loads((cell / "seen.json").read_text(encoding="utf-8"))
     assert KEY not in " ".join(words)

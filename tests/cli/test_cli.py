@@ -617,7 +617,13 @@ def test_the_application_starts_without_what_its_commands_need() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     others = {name for name in done.stderr.split() if not name.startswith("neuroscale.cli")}
     of_progress = {"neuroscale.actions", "neuroscale.actions.progress"}
-    assert others == {"neuroscale", "neuroscale.core", "neuroscale.core.errors", *of_progress}
+    assert others == {
+        "neuroscale",
+        "neuroscale.core",
+        "neuroscale.core.delivered",
+        "neuroscale.core.errors",
+        *of_progress,
+    }
 
 
 def test_answers_that_cannot_be_used_are_told_before_a_token_is_asked_for(

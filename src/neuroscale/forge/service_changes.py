@@ -351,8 +351,7 @@ def planned(
         made = made if pinned == request else None
         request = pinned
         told += of_revision
-    if made is None:
-        made = inputs.plan(request)
+    made = made or inputs.plan(request)
     if not anew and before is not None and before.lock.request_digest == request_digest(request):
         if before.model_copy(update={"lock": made.lock}) != made:
             told.append(
@@ -362,12 +361,9 @@ def planned(
         made = before
     pull = pull_request_of(request, made, template)
     if pull.target_branch not in (None, base.branch) or service.branch == base.branch:
-        raise InputError.at(
-            template.where,
-            "targetBranchName",
-            f"is {pull.target_branch!a}, and the forge's main branch is {base.branch!a}",
-            "Make the two the same, and give the request's branch another name.",
-        )
+        fault = f"is {pull.target_branch!a}, and the forge's main branch is {base.branch!a}"
+        fix = "Make the two the same, and give the request's branch another name."
+        raise InputError.at(template.where, "targetBranchName", fault, fix)
     message = "\n\n".join([title or pull.commit_message, *said])
     return drafted(service, request, made, pull.files, title or pull.title, message, said, told, unfinished)
 

@@ -18,7 +18,7 @@ from neuroscale.repo.example_repository import OWN, ExampleSnapshot, example_sna
 from neuroscale.repo.layout import CATALOG, POLICIES, TEMPLATE, ServicePath
 from neuroscale.repo.snapshot import FolderSnapshot
 
-_JUDGED_BY = (CATALOG, *SOURCES, POLICIES, TEMPLATE)
+_JUDGED_BY = (CATALOG, *(folder for folder in SOURCES if not folder.startswith(POLICIES)), POLICIES, TEMPLATE)
 """The folders that plans, rendered services and verdicts depend on, beside what an organisation owns."""
 
 
