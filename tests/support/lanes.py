@@ -14,7 +14,7 @@ _FORGE = (
 )
 _RUNNER = (
     *("test_pull_request_gate.py", "test_smoke_workflow.py", "test_pull_request_trust.py", "test_local_forge.py"),
-    "test_local_runner.py",
+    *("test_local_runner.py", "test_own_repository.py"),
 )
 """They use a forge, too, and mostly wait for the jobs of its runner."""
 _SECOND_FORGE = (
