@@ -41,7 +41,7 @@ def make_repository(
 
     if answers is not None:
         text, where = read_file(answers), str(answers)
-    elif sys.stdin.isatty():
+    elif _is_terminal():
         from neuroscale.core.yaml_io import dump
 
         text, where = dump(_asked()), "the answers"
@@ -54,6 +54,10 @@ def make_repository(
     if written.paths:
         typer.echo("Look at platform/settings.yaml, then: git init --initial-branch=main, git add, commit and push.")
     return ExitStatus.PASSED
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def _asked() -> dict[str, Any]:
