@@ -13,14 +13,14 @@ from neuroscale.core.masked_secrets import KnownSecrets
 KEY = "\n".join(
     ("-----BEGIN RSA PRIVATE KEY-----", "MIIEowIBAAKCAQEA7bq", "Zx90dkWq1LmN8rT", "-----END RSA PRIVATE KEY-----")
 )
-_SECRETS = st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_size=8, max_size=60)
+_SECRETS = st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_size=12, max_size=60)
 
 
-@given(secret=_SECRETS, around=st.tuples(st.text(), st.text()), keep=st.integers(min_value=8))
+@given(secret=_SECRETS, around=st.tuples(st.text(), st.text()), keep=st.integers(min_value=12))
 def test_no_part_of_a_known_secret_is_left(secret: str, around: tuple[str, str], keep: int) -> None:
     quoted: dict[str, Any] = {"findings": [{"message": f"{around[0]}{secret[:keep]}{around[1]}"}], "count": 3}
     shown = KnownSecrets([secret]).strike(quoted)
-    assert secret[:8] not in shown["findings"][0]["message"].replace("***", "\0")
+    assert secret[:12] not in shown["findings"][0]["message"].replace("***", "\0")
     assert shown["count"] == 3
 
 
@@ -35,3 +35,13 @@ def test_a_providers_token_is_struck_unknown_and_words_about_tokens_stay() -> No
     prose = "token: the field token_secret names a Secret; api_key: none here"
     token = "gh" + "p_" + "a1B2" * 9
     assert mask.strike([prose, f"set {token}!"]) == [prose, "set ***!"]
+
+
+def test_names_of_people_and_of_this_program_stay() -> None:
+    names = ["manifests/prod/sk-assistant-eu/plan.yaml", "chat-sk-bratislava1", "--hf_overrides", "hf_config"]
+    assert KnownSecrets([]).strike(names) == names
+    values = {"outcome": "untrusted", "message": "untrusted-and-long holds it"}
+    assert KnownSecrets(["untrusted", "untrusted-and-long"]).strike(values) == {
+        "outcome": "untrusted",
+        "message": "*** holds it",
+    }

@@ -102,6 +102,12 @@ def test_a_check_of_the_environment_that_fails_is_nobodys_failure_and_makes_the_
     assert not Record.of(found.services, 0).passed("dev/one")
 
 
+def test_a_check_of_the_environment_that_cannot_decide_lets_no_service_pass(tmp_path: Path) -> None:
+    found = read(tmp_path, Seen([*passing("one"), check("", "admission", "error")]))
+    assert outcomes(found) == {"one": "untrusted"}
+    assert not Record.of(found.services, 0).passed("dev/one")
+
+
 def test_a_service_that_still_starts_is_not_the_heading_where_its_whole_environment_fails() -> None:
     starting = ServiceEvidence(ServicePath("dev", "one"), "waiting")
     shared = (Result("", "admission", "Admission", "failed"),)

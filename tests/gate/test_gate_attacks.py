@@ -625,3 +625,11 @@ def test_a_secret_that_any_check_quotes_is_in_no_report(repository: Repository) 
     written = [path.read_text() for path in repository.root.parent.glob("verdict.*")]
     assert len(written) == 3
     assert not [text for text in written if token[:10] in text]
+
+
+def test_a_commit_of_the_hub_that_a_request_names_by_itself_is_a_notice(repository: Repository) -> None:
+    edit(repository, f"{SERVICE}/request.yaml", lambda text: f"{text}model_revision: {'ab' * 20}\n")
+    verdict = gate(repository)
+    assert "change/own-revision" in rules(verdict, "notice")
+    (found,) = [one for one in verdict["findings"] if one["rule"] == "own-revision"]
+    assert "ab" * 20 in found["message"]

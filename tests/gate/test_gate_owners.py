@@ -49,7 +49,11 @@ def judged(
         manifests += read_manifests(text.encode(), f"{index}.json", service)
     check = OwnersCheck()
     run = run.ended_with("files", None, () if anew else tuple(manifests))
-    run = run.ended_with("effects", None, Anew(Effects(rendered=1, changed=1), tuple(manifests)) if anew else None)
+    run = run.ended_with(
+        "effects",
+        None,
+        Anew(Effects(rendered=1, changed=1), tuple(manifests), imagined=tuple(manifests)) if anew else None,
+    )
     result = begin(check, run)()
     if result is not None:
         run = run.ended_with(check.name, result, None)

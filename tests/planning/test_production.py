@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from neuroscale.catalog import Catalog
 from neuroscale.core.errors import InputError
 from neuroscale.planning.model_revision import keeping_revision, with_revision
 from neuroscale.planning.override_shortfalls import unmet_demands
@@ -84,3 +85,15 @@ def test_a_commit_belongs_to_its_model() -> None:
     there = make_request(model=ON_THE_HUB).model_copy(update={"model_revision": COMMIT})
     assert keeping_revision(make_request(model=ON_THE_HUB), there).model_revision == COMMIT
     assert keeping_revision(make_request(model=IN_A_STORE), there).model_revision is None
+
+
+def test_a_commit_that_the_owners_of_the_catalog_reviewed_goes_before_a_requests_own() -> None:
+    entry = CATALOG.models[ON_THE_HUB]
+    reviewed = entry.model_copy(update={"weights": entry.weights.model_copy(update={"revision": "b2" * 20})})
+    facts = (CATALOG.accelerators, CATALOG.prices, CATALOG.runtimes, CATALOG.teams)
+    catalog = Catalog({**CATALOG.models, ON_THE_HUB: reviewed}, *facts)
+    request = make_request(
+        model=ON_THE_HUB, environment="prod", availability="high", concurrent_users=2, p95_ttft_seconds=10
+    )
+    made = plan(request.model_copy(update={"model_revision": COMMIT}), catalog, SETTINGS)
+    assert f"--revision={'b2' * 20}" in made.vllm_args

@@ -16,17 +16,11 @@ from neuroscale.core.errors import InputError
 from neuroscale.core.files import write_public
 from neuroscale.core.tool_cache import cache_folder, wheels
 from neuroscale.rendering.new_repository import NewRepository, new_files
-from neuroscale.repo.layout import PIN, REQUIREMENTS, is_written
+from neuroscale.repo.layout import is_written
 from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.repo.tool_pin import pin_files
 
 _DELIVERED = (".github", "manifests", "platform", "policies", "templates")
-_PIN = """\
-# The tool that judges, renders and tests here. Its workflows install it from {requirements}, by these digests.
-# `sha256` is the digest of its wheel. Whoever changes this file chooses the judge: only an owner may merge it.
-tool:
-  version: "{version}"
-  sha256: "{digest}"
-"""
 
 
 @dataclass(frozen=True)
@@ -107,11 +101,8 @@ def digest_of_tool(wheel: Path | None) -> str:
 
 
 def _pinned(digest: str) -> dict[str, bytes]:
-    """The files that name the tool: its version and digest, and the requirements that workflows install."""
     locked = (delivered.FOLDER / "requirements" / "runtime.txt").read_text(encoding="utf-8")
-    requirements = f"{locked.rstrip()}\nneuroscale=={__version__} \\\n    --hash=sha256:{digest}\n"
-    pin = _PIN.format(requirements=REQUIREMENTS, version=__version__, digest=digest)
-    return {PIN: pin.encode(), REQUIREMENTS: requirements.encode()}
+    return {path: text.encode() for path, text in pin_files(__version__, digest, locked).items()}
 
 
 def _content(path: Path) -> bytes | None:

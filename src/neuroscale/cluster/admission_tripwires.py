@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from neuroscale.kube.client import Cluster, Kind, RefusedError
 from neuroscale.manifests.objects import Manifest
-from neuroscale.policies.policy_set import PolicySet
+from neuroscale.policies.policy_set import TRIED_IN, PolicySet
 
-_TRIED_IN = "default"  # tripwires name a namespace that does not exist
+_NO_RIGHT = " is forbidden: User "
 
 
 @dataclass(frozen=True)
@@ -16,12 +16,14 @@ class Admission:
     """The cluster's answers. `silent`: the policies that did not refuse their tripwire, sorted.
 
     `said`: the API server's answer to each tripwire, by the tripwire's name; empty where the server would admit it.
-    `idle`: the policies that judge none of the tripwires' kinds that the cluster has, sorted.
+    `idle`: the policies that judge none of the tripwires' kinds that the cluster has, sorted. `unasked`: the policies
+    of which this user may try no tripwire, sorted.
     """
 
     silent: tuple[str, ...]
     said: dict[str, str]
     idle: tuple[str, ...] = ()
+    unasked: tuple[str, ...] = ()
 
 
 def try_tripwires(cluster: Cluster, policy_set: PolicySet) -> Admission:
@@ -36,7 +38,14 @@ def try_tripwires(cluster: Cluster, policy_set: PolicySet) -> Admission:
         one.name for one in policy_set.policies if not any(one.applies(tripwire, plural) for tripwire, plural in served)
     }
     silent = {one.name for one in policy_set.policies if denial(one.name, one.tripwire_message) not in everything}
-    return Admission(tuple(sorted(silent - idle)), said, tuple(sorted(idle)))
+    asked = [(tripwire, plural) for tripwire, plural in served if _NO_RIGHT not in said[tripwire.name]]
+    unasked = {
+        one.name
+        for one in policy_set.policies
+        if one.name in silent - idle and not any(one.applies(tripwire, plural) for tripwire, plural in asked)
+    }
+    silent -= idle | unasked
+    return Admission(tuple(sorted(silent)), said, tuple(sorted(idle)), tuple(sorted(unasked)))
 
 
 def denial(policy: str, message: str) -> str:
@@ -54,7 +63,7 @@ def _kind(cluster: Cluster, tripwire: Manifest) -> Kind | None:
 
 
 def _refusal(cluster: Cluster, tripwire: Manifest) -> str:
-    value = {**tripwire.value, "metadata": {**tripwire.value["metadata"], "namespace": _TRIED_IN}}
+    value = {**tripwire.value, "metadata": {**tripwire.value["metadata"], "namespace": TRIED_IN}}
     try:
         cluster.create(value, dry_run=True)
     except RefusedError as error:

@@ -7,7 +7,11 @@ from collections.abc import Iterable
 from itertools import takewhile
 from typing import Any
 
-_SHORTEST = 8  # characters of a known secret that are struck
+from neuroscale.core.secret_text import forms_of
+
+_SHORTEST = 12  # characters of a known secret that are struck where it is cut short
+_ENUMERATED = ("change", "outcome", "severity", "verdict")
+"""Fields of a verdict whose values are names of this program."""
 _NAMED = r"(?:api[_-]?k(?:ey\w{0,8}|\w{1,3})?|access[_-]?key|token|passw(?:or)?d|secret)(?![a-z])"
 _VALUE = r"""(?!(?:None|null|True|False|\*\*\*)\b)(?:\[[^\]\n]*\]?|'[^'\n]*'?|"[^"\n]*"?|[^\s&,;'"\[\](){}]{4,})"""
 _TOKENS = (  # what is kept of each stands in its first group
@@ -15,6 +19,13 @@ _TOKENS = (  # what is kept of each stands in its first group
     re.compile(r"()\b(?:(?:sk|gh[pousr]|glpat|xox[abp]|nvapi)[-_]|github_pat_|AIza|ya29\.)[A-Za-z0-9_-]{10,}"),
     re.compile(r"()\b(?:AKIA|ASIA)[A-Z0-9]{12,}"),
     re.compile(r"()\beyJ[\w-]{10,400}\.[\w-]{10,}(?:\.[\w-]*)?"),
+)
+_WHOLE_TOKENS = (  # long enough to be no name of a person's choice
+    re.compile(r"()\bhf_[A-Za-z0-9]{30,}"),
+    re.compile(r"()\bgh[pousr]_[A-Za-z0-9]{36,}|\bgithub_pat_\w{50,}"),
+    re.compile(r"()\b(?:sk|glpat|nvapi)-(?=[\w-]*[A-Z])(?=[\w-]*\d)[\w-]{20,}"),
+    re.compile(r"()\bAKIA[A-Z0-9]{16}\b|\bAIza[\w-]{35}\b"),
+    re.compile(r"()\beyJ[\w-]{20,400}\.[\w-]{20,}\.[\w-]{20,}"),
 )
 _SECRETS = (
     *_TOKENS,
@@ -42,12 +53,13 @@ class KnownSecrets:
     """Strikes known secrets, and what has the shape of a provider's token, from values that a report shows.
 
     Words such as `token: ...` stay: a report is prose about fields of such names. A secret of several lines is struck
-    line by line, and one that a report cut short is struck as far as it stands there.
+    line by line, and one that a report cut short is struck as far as it stands there; so is its Base64.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
         lines = {line.strip() for secret in secrets for line in secret.splitlines()}
-        known = sorted((line for line in lines if len(line) >= _SHORTEST and not line.startswith("-----")), key=len)
+        shown = [line for line in lines if len(line) >= 8 and not line.startswith("-----")]
+        known = sorted({form for line in shown for form in forms_of(line)}, key=len)
         self._known = [(re.compile(re.escape(line[:_SHORTEST])), line) for line in reversed(known)]
 
     def strike(self, value: Any) -> Any:
@@ -55,7 +67,7 @@ class KnownSecrets:
         if isinstance(value, str):
             return self._struck(value)
         if isinstance(value, dict):
-            return {key: self.strike(each) for key, each in value.items()}
+            return {key: each if key in _ENUMERATED else self.strike(each) for key, each in value.items()}
         if isinstance(value, (list, tuple)):
             return [self.strike(each) for each in value]
         return value
@@ -69,6 +81,6 @@ class KnownSecrets:
                 parts += [text[at : match.start()], "***"]
                 at = match.start() + length
             text = "".join(parts) + text[at:] if parts else text
-        for pattern in _TOKENS:
-            text = pattern.sub(r"\1***", text)
+        for pattern in _WHOLE_TOKENS:
+            text = pattern.sub("***", text)
         return text

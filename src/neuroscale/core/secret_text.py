@@ -48,7 +48,7 @@ def redact(text: str, secret: SecretText | None) -> str:
     """`text` without the secret, even if it is quoted for a URL or encoded with Base64, as in headers."""
     if secret is None:
         return text
-    for form in _forms(secret.secret):
+    for form in forms_of(secret.secret):
         text = text.replace(form, MASK)
     return text
 
@@ -67,7 +67,7 @@ def _check(status: os.stat_result, where: str, what: str) -> None:
         )
 
 
-def _forms(secret: str) -> list[str]:
+def forms_of(secret: str) -> list[str]:
     """The secret as it may appear in a text, longest first."""
     raw = secret.encode()
     forms = {secret, quote(secret), quote(secret, safe="")}

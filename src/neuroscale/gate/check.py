@@ -65,13 +65,14 @@ class Anew:
     """The result of rendering. `manifests`: the objects that the change renders otherwise, which no check has judged.
 
     `servers`: these, and the objects that it renders as before, whose runtimes and facts may differ. `said`: what was
-    not looked at, in words.
+    not looked at, in words. `imagined`: those of the manifests that are of examples.
     """
 
     effects: Effects
     manifests: tuple[Manifest, ...] = ()
     servers: tuple[Manifest, ...] = ()
     said: tuple[str, ...] = ()
+    imagined: tuple[Manifest, ...] = ()
 
 
 @dataclass(frozen=True)

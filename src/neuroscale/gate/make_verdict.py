@@ -11,7 +11,7 @@ from neuroscale.core.printable import plainly_counted
 from neuroscale.gate.check import Run
 from neuroscale.gate.file_kinds import in_words
 from neuroscale.gate.judged_files import GateInput
-from neuroscale.gate.service_reports import moved_services, service_report
+from neuroscale.gate.service_reports import moved_services, own_revisions, service_report
 from neuroscale.gate.verdict import Alterations, Check, Finding, Outcome, Severity, Verdict, exit_status
 from neuroscale.manifests.objects import Manifest
 from neuroscale.repo.example_repository import ExampleSnapshot
@@ -32,6 +32,7 @@ def make_verdict(run: Run, not_checked: Sequence[str]) -> Verdict:
     checks = tuple(result.check for result in results)
     services = tuple(service_report(run, service) for service in gate_input.services)
     seen = [*(finding for result in results for finding in result.findings), *moved_services(services)]
+    seen += own_revisions(run)
     joined = merged(seen, [*anew.manifests, *anew.servers] if anew else [])
     findings = tuple(
         sorted(

@@ -9,7 +9,7 @@ from neuroscale.core.errors import InputError
 from neuroscale.gate.check import Run
 from neuroscale.gate.evaluation import file_finding
 from neuroscale.gate.judged_files import ServiceFolder
-from neuroscale.gate.verdict import Finding, ServiceReport, Severity
+from neuroscale.gate.verdict import CHANGE_CHECK, Finding, ServiceReport, Severity
 from neuroscale.planning.plan import Plan, read_plan
 from neuroscale.repo.layout import REQUEST_FILE, RUNTIMES, SERVICE_FILE, ServicePath
 from neuroscale.repo.snapshot import read_file
@@ -48,6 +48,26 @@ def service_report(run: Run, service: ServiceFolder) -> ServiceReport:
         same_pods=same,
         quota=quota,
     )
+
+
+def own_revisions(run: Run) -> Iterator[Finding]:
+    """A notice for each service whose request names another commit of its model than before: nobody reviewed it."""
+    if run.platform is None:
+        return
+    fix = "Check on the Hub that the commit is one of the model's main branch, or enter it in the catalog first."
+    for service in run.given.services:
+        file = f"{service.path.folder}/{REQUEST_FILE}"
+        old = new = None
+        with suppress(InputError):
+            new = read_file(run.given.snapshot, file, load_request)
+        with suppress(InputError):
+            old = read_file(run.change.before, file, load_request) if run.change is not None else None
+        entry = run.platform.catalog.models.get(new.model) if new is not None else None
+        if new is None or entry is None or new.model_revision is None or entry.weights.revision is not None:
+            continue
+        if old is None or (old.model, old.model_revision) != (new.model, new.model_revision):
+            message = f"loads the commit {new.model_revision} of {new.model}, for which the catalog names no revision"
+            yield file_finding(CHANGE_CHECK, "own-revision", file, message, fix, severity=Severity.NOTICE)
 
 
 def moved_services(reports: Sequence[ServiceReport]) -> Iterator[Finding]:

@@ -50,11 +50,12 @@ def vllm_args(
     revision: str | None = None,
 ) -> tuple[str, ...]:
     """The arguments of `vllm serve`, in a fixed order. `shutdown_timeout`: seconds that vLLM gets for unfinished
-    answers when it must end; by default it drops them. `revision`: the request's own, which goes before the catalog's.
+    answers when it must end; by default it drops them. `revision`: the request's own, for a model
+    whose revision the catalog does not name: what the owners of the catalog reviewed goes before it.
     Experts are spread over the ranks of one replica (`--enable-expert-parallel`); more replicas serve more users. Data
     parallelism is never used: Gemma 4's mixture of experts crashes under it (vllm-project/vllm#38999)."""
     args = [f"--model={model_argument(model, environment)}", f"--served-model-name={model.name}"]
-    if model.weights.kind == "hub" and (revision := revision or model.weights.revision):
+    if model.weights.kind == "hub" and (revision := model.weights.revision or revision):
         args.append(f"--revision={revision}")
     args += [
         f"--tensor-parallel-size={arguments.tensor_parallel_size}",

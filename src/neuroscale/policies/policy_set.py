@@ -107,6 +107,10 @@ class PolicyException:
         )
 
 
+TRIED_IN = "default"
+"""The namespace in which a cluster's admission is asked about tripwires; those of TRIPWIRES name none that exists."""
+
+
 @dataclass(frozen=True)
 class PolicySet:
     """All policies, the known-bad objects that they must refuse, and the exceptions from them."""
@@ -281,6 +285,8 @@ def _own_tripwire(snapshot: Snapshot, name: str) -> Manifest:
     if not bad:
         raise InputError.at(file, "bases", "hold no case", "Write one that the policy must refuse: it is its tripwire.")
     metadata = {**bad[0].value["metadata"], "name": f"{TRIPWIRE_PREFIX}-{name}"}
+    if "namespace" in metadata:
+        metadata["namespace"] = TRIED_IN  # the gate and a cluster's admission judge the same object
     return replace(bad[0], value={**bad[0].value, "metadata": metadata})
 
 

@@ -145,8 +145,8 @@ class Request(Frozen):
     and so are the tokens per second of each user (None: the settings of the environment say them).
 
     A typical length is the length of most requests at the busiest time (None: neither the form nor the service's files
-    give it). `model_revision`: the commit of the Hub that the service loads (None: the catalog's). No form asks for it:
-    it is looked up where production demands one that the catalog lacks.
+    give it). `model_revision`: the commit of the Hub that the service loads if the catalog names none. No form asks
+    for it: it is looked up where production demands one that the catalog lacks.
     """
 
     schema_version: Literal[1] = 1

@@ -182,6 +182,8 @@ def _judged(report: Report, environment: str, name: str, status: _Status | None,
         outcome, why = "waiting", "Pods of the version before this merge still answer."
     elif broken := [check.title for check in report.checks if not check.service and check.outcome == "failed"]:
         outcome, why = "environment", f"Its own checks passed, but not those of the environment: {', '.join(broken)}."
+    elif undecided := [check.title for check in report.checks if not check.service and check.outcome == "error"]:
+        outcome, why = "untrusted", f"Checks of the environment could not decide: {', '.join(undecided)}."
     else:
         outcome = "passed"
     url, model = (status.url, status.model) if status else ("", "")

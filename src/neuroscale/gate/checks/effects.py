@@ -141,6 +141,7 @@ class _Work:
         self._differences: dict[tuple[str, str, str | None, str | None], tuple[FieldChange, str, set[str]]] = {}
         self._manifests: dict[str, Manifest] = {}
         self._servers: list[Manifest] = []
+        self._imagined: list[Manifest] = []
         self._values: list[Mapping[str, Any]] = []
         self._plans: dict[str, Plan] = {}
         self._refused: list[str] = []
@@ -197,7 +198,8 @@ class _Work:
             differences=differences,
             left_out=len(rows) - len(differences),
         )
-        return Anew(effects, tuple(self._manifests.values()), tuple(self._servers), tuple(self._said))
+        rendered, said = tuple(self._manifests.values()), tuple(self._said)
+        return Anew(effects, rendered, tuple(self._servers), said, tuple(self._imagined))
 
     # Rendering.
 
@@ -289,7 +291,9 @@ class _Work:
                 continue
             self._servers.append(placed)
             if judged:
-                self._manifests.setdefault(f"{asked.label} {asked.locked is None} {name}", placed)
+                key = f"{asked.label} {asked.locked is None} {name}"
+                if self._manifests.setdefault(key, placed) is placed and not asked.own:
+                    self._imagined.append(placed)
 
     def _compare(self, asked: RequestToRender, before: Mapping[str, str], after: Mapping[str, str]) -> None:
         """Note how each rendered file differs, by its values, or by its text where they are the same."""

@@ -48,11 +48,11 @@ class OwnersCheck(GateCheck):
         _must_be_caught()
         known, after = _teams(run)
         labelled = [one for one in run.judged if _labels(one)]
-        anew = set(map(id, run.anew.manifests if run.anew else ()))
+        imagined = set(map(id, run.anew.imagined if run.anew else ()))
         findings = tuple(
             finding
             for one in labelled
-            for finding in judge_owner(one, known, after, strict=run.subject.strict, exists=id(one) not in anew)
+            for finding in judge_owner(one, known, after, strict=run.subject.strict, exists=id(one) not in imagined)
         )
         count, traps = len(labelled), len(_TRIPWIRES)
         return Evaluation(findings, count, count, "objects", traps, traps)
@@ -81,8 +81,8 @@ def judge_owner(
 
     An owner that the catalog does not have is a notice if not `strict` and if nothing else of the object belongs to a
     known team: the object may be of another platform. Labels of a team that only `after` has are a notice. A changed
-    entry of a known team decides nothing: a team could leave its cost centre, and so its budget, unseen. An object that
-    does not exist, but that the gate rendered to show the change, may have the labels of either side.
+    entry of a known team decides nothing: a team could leave its cost centre, and so its budget, unseen. An object of
+    an example, which exists nowhere, may have the labels of either side.
     """
     findings = list(_judge(manifest, known, strict=strict))
     suits_the_change = bool(findings) and not list(_judge(manifest, after, strict=True))

@@ -14,11 +14,12 @@ from neuroscale.gate.evaluation import Evaluation, problem_findings
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import Severity
 from neuroscale.rendering.platform.files import SOURCES, differences, render_repository
-from neuroscale.repo.layout import CATALOG, CODE_OWNERS, SETTINGS
+from neuroscale.repo.layout import CATALOG, CODE_OWNERS, OWN_CODE, PIN, REQUIREMENTS, SETTINGS
 from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
+from neuroscale.repo.tool_pin import pin_problems
 
 GATE = "platform"
-LOOKS_AT = (CATALOG, SETTINGS, CODE_OWNERS, *SOURCES)
+LOOKS_AT = (CATALOG, SETTINGS, CODE_OWNERS, PIN, REQUIREMENTS, *SOURCES)
 """The check runs if a change touches one of these: nobody answers for faults that others left on main."""
 
 _RENDERER = "src/neuroscale/rendering/platform"
@@ -35,7 +36,7 @@ class PlatformFilesCheck(GateCheck):
         change = run.change
         if change is None or not change.touches(*LOOKS_AT):
             return LeftOut()
-        if not is_renderer_of(change):
+        if change.before.entries(OWN_CODE) and not is_renderer_of(change):
             return LeftOut("the change alters the code that renders it: the change's own gate runs this check")
         return None
 
@@ -63,6 +64,7 @@ def evaluate_platform(snapshot: Snapshot) -> Evaluation:
     except InputError as error:
         return Evaluation(tuple(problem_findings(GATE, "invalid", error)), 1, 1, "repository", caught, caught)
     findings = tuple(problem_findings(GATE, "not-rendered", differences(snapshot, rendered)))
+    findings += tuple(problem_findings(GATE, "pin", pin_problems(snapshot)))
     return Evaluation(findings, len(rendered), len(rendered), "files", caught, caught)
 
 
