@@ -6,7 +6,6 @@ All of it runs where the tool's wheel alone is installed, without this checkout 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -29,7 +28,8 @@ pytestmark = [pytest.mark.tools, pytest.mark.slow]
 
 PAGE = (CHECKOUT / "docs/adopt.md").read_text(encoding="utf-8")
 _FENCE = re.compile(
-    r"(?:<!-- (?P<what>file|in): (?P<path>\S+) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"(?:<!-- (?P<what>file|in): (?P<path>\S+) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
 )
 _OF_THE_TOOL = re.compile(r"make setup|\.venv/bin|src/neuroscale|scripts/|pytest|Traceback")
 UV = Path(sys.executable).parent / "uv"
@@ -82,20 +82,20 @@ def follow(company: Company) -> None:
                 command = line.removeprefix("$ ")
                 if command.startswith("cd "):
                     folder /= command.removeprefix("cd ")
+                    continue
                 company.followed[command] = company.ok(command, folder)
 
 
 def change_lines(path: Path, difference: str) -> None:
-    """Replace lines that begin with `-` by those after them that begin with `+`. A comment may stand in between."""
-    text, old = path.read_text(encoding="utf-8"), ""
-    for change in re.split(r"^(?=-)", difference, flags=re.MULTILINE)[1:]:
-        old, *new = change.splitlines()
-        assert all(line.startswith("+") for line in new), change
-        old, added = f"\n{old[1:]}\n", "".join(f"{line[1:]}\n" for line in new)
-        assert old in text, f"{path} has no line {old!r}"
-        # The environment `lab` stands before `live`, and behind `local`, whose line is the same.
-        at = text.index(old, text.index("\n  lab:\n") if "price_lists" in old else 0)
-        text = f"{text[:at]}\n{added}{text[at + len(old) :]}"
+    """Put each line that begins with `+` in the place of the one before it, which begins with `-`."""
+    text = path.read_text(encoding="utf-8")
+    changes = re.findall(r"^-(.*\n)[+](.*\n)", difference, re.MULTILINE)
+    assert "".join(f"-{old}+{new}" for old, new in changes) == difference
+    for old, new in changes:
+        assert f"\n{old}" in text, f"{path} has no line {old!r}"
+        # The environment `lab` stands behind `local`, which has such a line too.
+        at = text.index(f"\n{old}", text.index("\n  lab:\n") if "price_lists" in old else 0) + 1
+        text = f"{text[:at]}{new}{text[at + len(old) :]}"
     path.write_text(text, encoding="utf-8")
 
 
@@ -154,19 +154,25 @@ def test_each_command_of_the_page_does_what_the_page_says(company: Company) -> N
     assert "acme" in tickets
     service = (company.repository / "manifests/lab/tickets/inferenceservice.yaml").read_text()
     assert "pvc://acme-models/tickets-7b/2026-11" in service
-    assert "registry.acme.example/mirror" in (company.repository / "policies/allowed-registries/policy.yaml").read_text()
+    assert (
+        "registry.acme.example/mirror" in (company.repository / "policies/allowed-registries/policy.yaml").read_text()
+    )
 
 
 def test_init_writes_nothing_again_and_the_repository_holds_a_few_hundred_files(company: Company) -> None:
-    again = company.ok("neuroscale repository init ../first --answers ../desk/answers.yaml", company.desk)
-    assert " 0 files written" in again or "no file" in again
+    again = company.ok(
+        "neuroscale repository init ../first --answers answers.yaml --wheel neuroscale-*.whl", company.desk
+    )
+    assert again.startswith("../first: 0 files written, ")
     files = company.ok("git ls-files", company.repository).splitlines()
     assert 300 < len(files) < 450
 
 
 def test_no_output_names_a_path_or_a_command_of_the_tools_own_repository(company: Company) -> None:
-    # A policy's folder is described by a page that both repositories have.
     for command, printed in company.followed.items():
+        if command.endswith("--patterns"):
+            assert "platform/settings.yaml;" in printed
+            continue
         assert not _OF_THE_TOOL.search(printed), command
         assert str(CHECKOUT) not in printed, command
 
@@ -214,13 +220,11 @@ def edited_service(colleague: Colleague) -> None:
 
 
 def edited_platform(colleague: Colleague) -> None:
-    quota = "platform/tenancy/search/quota.yaml"
-    text = (colleague.root / quota).read_text()
-    colleague.replace(quota, (line := next(line for line in text.splitlines() if "pods:" in line)), f"{line[:-4]}9999")
+    colleague.replace("platform/tenancy/search/quota.yaml", 'requests.cpu: "256"', 'requests.cpu: "9999"')
 
 
 def widened_without_rendering(colleague: Colleague) -> None:
-    colleague.replace(SETTINGS, "  - docker.io/kserve\n", "  - docker.io/kserve\n  - quay.io\n")
+    colleague.replace(SETTINGS, "[docker.io/vllm, ", "[docker.io/vllm, quay.io, ")
 
 
 def unknown_team(colleague: Colleague) -> None:
@@ -228,34 +232,30 @@ def unknown_team(colleague: Colleague) -> None:
 
 
 def without_a_price(colleague: Colleague) -> None:
+    colleague.ask(service="spare", team="search", model="google/gemma-4-26B-A4B-it-qat-w4a16-ct")
     end = (date.today() + timedelta(days=30)).isoformat()
-    override = {"field": "accelerator", "value": "nvidia-rtx-a6000", "reason": "The lab has one to spare.", "expires": end}
-    colleague.ask(service="spare", team="search", overrides=[override])
+    override = {"field": "accelerator", "value": "nvidia-rtx-a6000", "reason": "The lab has one.", "expires": end}
+    request = colleague.root / "manifests/lab/spare/request.yaml"
+    request.write_text(f"{request.read_text()}overrides: {json.dumps([override])}\n")
+    colleague.company.ok("neuroscale replan lab/spare", colleague.root)
 
 
 def over_budget(colleague: Colleague) -> None:
     colleague.ask(service="everybody", concurrent_users=400)
 
 
-@dataclass(frozen=True)
-class Mistake:
-    """What a colleague does, the rule that refuses it, and words of the finding."""
-
-    make: Callable[[Colleague], None]
-    rule: str
-    words: str
-
-
-MISTAKES = {
-    "a token in the clear": Mistake(token_in_the_clear, "secrets/", "token"),
-    "an image from elsewhere": Mistake(image_from_elsewhere, "policy/allowed-registries", "registr"),
-    "a rendered manifest edited by hand": Mistake(edited_service, "drift/edited", "maxReplicas"),
-    "a rendered platform file edited": Mistake(edited_platform, "platform/", "neuroscale platform render"),
-    "registries widened without rendering": Mistake(widened_without_rendering, "platform/", "neuroscale platform render"),
-    "an unknown team": Mistake(unknown_team, "drift/", "marketing"),
-    "an accelerator without a price": Mistake(without_a_price, "cost/", "nvidia-rtx-a6000"),
-    "a service beyond its budget": Mistake(over_budget, "cost/", "cc-1002"),
-}
+MISTAKES: tuple[tuple[Callable[[Colleague], None], str], ...] = (
+    (token_in_the_clear, "a secret does not come from a secretKeyRef"),
+    (image_from_elsewhere, "is not from an allowed registry"),
+    (edited_service, "+    maxReplicas: 2"),
+    (edited_platform, "platform/tenancy/search/quota.yaml"),
+    (widened_without_rendering, "policies/allowed-registries/policy.yaml"),
+    (unknown_team, "team 'marketing' is not a team of the catalog"),
+    (without_a_price, "nvidia-rtx-a6000"),
+    (over_budget, "the services of cc-1002 would cost"),
+)
+"""In the order of the page's table: what a colleague does, and words of the finding."""
+RULES = re.findall(r"^\| .* \| `([a-z]+/[a-z-]+)` \|$", PAGE, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -270,25 +270,27 @@ def demanding(company: Company) -> Path:
     return root
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_colleagues_mistake_is_refused(company: Company, demanding: Path, name: str, tmp_path: Path) -> None:
-    mistake = MISTAKES[name]
+@pytest.mark.parametrize(
+    ("make", "words", "rule"),
+    [pytest.param(*mistake, rule, id=mistake[0].__name__) for mistake, rule in zip(MISTAKES, RULES, strict=True)],
+)
+def test_the_gate_refuses_a_colleagues_mistake_in_every_report(
+    company: Company, demanding: Path, tmp_path: Path, make: Callable[[Colleague], None], words: str, rule: str
+) -> None:
     root = tmp_path / "clone"
     company.ok(f"git clone --quiet --branch main {demanding} {root}", company.root)
     company.ok("git switch --quiet --create change", root)
-    mistake.make(Colleague(company, root))
+    make(Colleague(company, root))
     company.ok("git add . && git commit --quiet --message Change", root)
     reports = "--json ../verdict.json --junit ../verdict.xml --markdown ../verdict.md"
     done = company.run(f"neuroscale gate --base main --head change {reports}", root)
     printed = done.stdout + done.stderr
-    written = [(tmp_path / f"verdict.{end}").read_text() for end in ("json", "xml", "md")]
     assert done.returncode == 1, printed
-    if os.environ.get("SHOW"):
-        print(printed)
-    findings = [finding for finding in json.loads(written[0])["findings"] if finding["severity"] == "error"]
-    rules = {finding["rule"]: finding for finding in findings}
-    assert any(rule.startswith(mistake.rule) for rule in rules), rules
-    assert mistake.words in printed
+    written = [(tmp_path / f"verdict.{end}").read_text() for end in ("json", "xml", "md")]
+    errors = [finding for finding in json.loads(written[0])["findings"] if finding["severity"] == "error"]
+    assert [
+        finding for finding in errors if f"{finding['gate']}/{finding['rule']}" == rule and words in str(finding)
+    ], errors
     for report in (printed, *written):
         assert TOKEN not in report
         assert not _OF_THE_TOOL.search(report)
