@@ -235,8 +235,7 @@ def without_a_price(colleague: Colleague) -> None:
     colleague.ask(service="spare", team="search", model="google/gemma-4-26B-A4B-it-qat-w4a16-ct")
     end = (date.today() + timedelta(days=30)).isoformat()
     override = {"field": "accelerator", "value": "nvidia-rtx-a6000", "reason": "The lab has one.", "expires": end}
-    request = colleague.root / "manifests/lab/spare/request.yaml"
-    request.write_text(f"{request.read_text()}overrides: {json.dumps([override])}\n")
+    colleague.replace("manifests/lab/spare/request.yaml", "overrides: []", f"overrides: {json.dumps([override])}")
     colleague.company.ok("neuroscale replan lab/spare", colleague.root)
 
 
