@@ -477,6 +477,18 @@ def test_set_up_reads_the_setting_as_the_platform_does(
     assert load_settings(MemorySnapshot({SETTINGS: text.encode()})).tool_bundle == address
 
 
+def test_an_installed_package_reads_the_setting_of_the_repository_that_it_runs_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(bundles.VARIABLE, raising=False)
+    (tmp_path / SETTINGS).parent.mkdir(parents=True)
+    (tmp_path / SETTINGS).write_text('tool_bundle: "https://host/x.zip"\n')
+    monkeypatch.chdir(tmp_path)
+    assert setup.settings_folder() == REPOSITORY
+    monkeypatch.setattr(delivered, "CHECKOUT", None)
+    assert bundles.address_of(None, setup.settings_folder()) == "https://host/x.zip"
+
+
 # ---------------------------------------------------------------- digests and packing
 
 

@@ -72,6 +72,9 @@ def show_platform_costs(
 def check_forge(
     remote: Annotated[str, typer.Option("--remote", help="The git remote of the platform's repository.")] = "origin",
     token_file: TokenFileOption = None,
+    patterns: Annotated[
+        bool, typer.Option("--patterns", help="Print the protected files as Gitea's patterns, and ask no forge.")
+    ] = False,
     as_json: JsonOption = False,
     repository: RepositoryOption = None,
 ) -> int:
@@ -79,6 +82,11 @@ def check_forge(
     Exit status 1: one of them is missing. Who may pass the rules by is not checked."""
     from contextlib import closing
 
+    if patterns:
+        from neuroscale.local.forge_repository import protected_patterns
+
+        typer.echo(protected_patterns())
+        return ExitStatus.PASSED
     root = find_root(repository or Path.cwd())
     settings = load_settings(FolderSnapshot(root)).repository
     branch = settings.default_branch

@@ -32,8 +32,8 @@ def install_tools(
         str | None,
         typer.Option(
             metavar="FILE|URL",
-            help=f"Take built tools from this bundle (default: ${VARIABLE}, else in a checkout tool_bundle of "
-            f"platform/settings.yaml; an empty text: from none). Each is compared with {DIGESTS}.",
+            help=f"Take built tools from this bundle (default: ${VARIABLE}, else tool_bundle of the "
+            f"repository's platform/settings.yaml; an empty text: from none). Each is compared with {DIGESTS}.",
         ),
     ] = None,
     keep_build_cache: Annotated[

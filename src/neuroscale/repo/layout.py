@@ -149,7 +149,6 @@ FILES = (
     *(FileRow(path, FileClass.OWN, protected=True) for path in (".forgejo/", ".gitea/")),
     FileRow(".github/", FileClass.TOOL, protected=True),
     FileRow(".github/actions/", FileClass.MERGED),
-    FileRow(".github/pull_request_template.md", FileClass.MERGED),
     *(
         FileRow(f".github/workflows/{name}.yaml", FileClass.MERGED)
         for name in ("gate", "reconcile", "smoke", "warm-cache")

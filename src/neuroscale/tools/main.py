@@ -79,7 +79,7 @@ def install(purpose: str, bundle_at: str | None, *, keep_build_cache: bool, pinn
         bundle, had_caches = None, _has_build_caches(cache)
         with contextlib.ExitStack() as opened:
             if any(step.bundled and not step.done() for step in steps):
-                bundle = find_bundle(address_of(bundle_at, REPOSITORY), bundle_token(token))
+                bundle = find_bundle(address_of(bundle_at, settings_folder()), bundle_token(token))
                 if bundle is not None:
                     opened.callback(bundle.close)
                     steps = steps_of(REPOSITORY, cache, purpose, bundle, pinned_go=pinned_only)
@@ -127,6 +127,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--pinned-go", action="store_true", help="build with the pinned Go alone, as a bundle needs it")
     return parser
+
+
+def settings_folder() -> Path:
+    """The folder whose settings name a bundle: this checkout, or the current one where a wheel runs: an organisation's
+    own repository. The digests of the bundle's content are this package's in any case."""
+    return delivered.CHECKOUT or Path.cwd()
 
 
 def steps_of(
