@@ -207,12 +207,21 @@ def test_an_address_is_of_one_service(lab: Lab) -> None:
     assert "--service" in said.err
 
 
-def test_a_repository_without_smoke_tests_is_not_green(lab: Lab) -> None:
+def test_a_repository_of_the_tool_without_smoke_tests_is_not_green(lab: Lab) -> None:
     lab.new_service()
     shutil.rmtree(lab.root / "smoke-tests")
+    (lab.root / "src/neuroscale").mkdir(parents=True)
     said, report = smoke(lab)
     assert said.status == 3
     assert "no smoke tests" in report["problems"][0]
+
+
+def test_an_organisations_repository_is_tested_by_the_checks_that_the_tool_brings(lab: Lab) -> None:
+    lab.new_service()
+    _, own = smoke(lab)
+    shutil.rmtree(lab.root / "smoke-tests")
+    _, brought = smoke(lab)
+    assert [check["check"] for check in brought["checks"]] == [check["check"] for check in own["checks"]] != []
 
 
 # ------------------------------------------------------------ facts
