@@ -234,6 +234,7 @@ def test_who_approves_a_change_is_rendered_from_the_owners_and_an_edit_by_hand_i
 
 
 def test_where_the_repository_holds_no_tool_no_file_of_a_change_switches_the_check_off(repository: Repository) -> None:
+    repository.commit({"src/neuroscale/rendering/platform/__init__.py": None}, "an organisation's own")
     access = "platform/tenancy/team-alpha/access.yaml"
     text = (repository.root / access).read_text()
     repository.commit({access: f"{text}# More.\n", "src/neuroscale/rendering/platform/x.yaml": "a: 1\n"})
