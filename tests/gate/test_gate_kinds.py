@@ -498,8 +498,8 @@ def test_a_change_is_judged_strictly_and_paths_are_not_unless_it_is_said(
     monkeypatch.delenv(gate_code_of_base.JUDGE, raising=False)
     made = Repository(tmp_path / "repository")
     made.commit({"platform/settings.yaml": ""})
-    made.commit({"README.md": "hi"})
-    made.commit({"src/a.py": "1"})
+    made.commit({"README.md": "hi", "src/neuroscale/a.py": "0"})
+    made.commit({"src/neuroscale/a.py": "1"})
     try:
         run_gate([tmp_path], "", "", made.root, Reports(), strict=asked)
         run_gate([], "HEAD~2", "HEAD~1", made.root, Reports(), strict=asked)
