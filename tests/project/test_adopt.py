@@ -23,6 +23,7 @@ from neuroscale.core.tool_cache import cache_folder
 from neuroscale.rendering.new_repository import read_new_repository
 from price_exports import google
 from roots import CHECKOUT
+from wheel_lab import built_wheel, install_by_digests
 
 pytestmark = [pytest.mark.tools, pytest.mark.slow]
 
@@ -107,10 +108,7 @@ def company(tmp_path_factory: pytest.TempPathFactory) -> Company:
         folder.mkdir()
     for name in ("tools", "schemas"):
         (made.root / "cache" / name).symlink_to(cache_folder() / name)
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(made.desk)]
-    subprocess.run(build, cwd=CHECKOUT, check=True, capture_output=True, timeout=120)
-    (wheel,) = made.desk.glob("*.whl")
-    install(made, wheel)
+    install(made, built_wheel(made.desk))
     (made.root / "home/.gitconfig").write_text("[user]\nname = Ada\nemail = ada@acme.example\n")
     (made.desk / "google-skus.json").write_text(json.dumps(google()))
     follow(made)
@@ -123,13 +121,7 @@ def install(company: Company, wheel: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEUROSCALE_CACHE", str(company.root / "cache"))
         write_repository(company.root / "first", read_new_repository(answers, "docs/adopt.md"), wheel)
-    environment = company.root / "environment"
-    sync = [str(UV), "pip", "sync", "--quiet", "--python", str(environment / "bin/python"), "--require-hashes"]
-    for command in (
-        [str(UV), "venv", "--quiet", "--python", sys.executable, str(environment)],
-        [*sync, "--find-links", str(wheel.parent), str(company.root / "first/platform/requirements.txt")],
-    ):
-        subprocess.run(command, check=True, timeout=300)
+    install_by_digests(company.root / "environment", company.root / "first/platform/requirements.txt", wheel)
 
 
 def test_the_wheel_is_all_that_runs(company: Company) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import yaml
 
 from neuroscale import __version__
 from neuroscale.core import delivered
+from wheel_lab import built_wheel
 
 ROOT = delivered.FOLDER
 
@@ -31,8 +31,7 @@ def test_the_version_stands_in_one_place(tmp_path: Path) -> None:
     project = (ROOT / "pyproject.toml").read_text()
     assert 'dynamic = ["version"]' in project
     assert re.search(r"^version =", project, re.MULTILINE) is None
-    command = [sys.executable, "-P", "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
+    built_wheel(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [f"neuroscale-{__version__}-py3-none-any.whl"]
 
 

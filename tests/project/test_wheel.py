@@ -18,6 +18,7 @@ import yaml
 from neuroscale import __version__
 from plan_factory import ANSWERS
 from roots import CHECKOUT
+from wheel_lab import built_wheel
 
 pytestmark = pytest.mark.slow
 
@@ -79,10 +80,7 @@ class Bare:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=CHECKOUT, check=True, capture_output=True, timeout=120)
-    return next(folder.glob("*.whl"))
+    return built_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")

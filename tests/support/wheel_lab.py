@@ -79,6 +79,14 @@ def built_wheel(folder: Path) -> Path:
     return wheel
 
 
+def install_by_digests(environment: Path, requirements: Path, wheel: Path) -> None:
+    """Make an environment that holds what the requirements pin, as workflows do; the tool comes from the wheel."""
+    uv, python = str(BIN / "uv"), str(environment / "bin" / "python")
+    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(environment)], check=True, timeout=300)
+    sync = [uv, "pip", "sync", "--quiet", "--python", python, "--require-hashes", "--find-links", str(wheel.parent)]
+    subprocess.run([*sync, str(requirements)], check=True, timeout=300)
+
+
 def adopted(folder: Path, answers: Mapping[str, Any] = ACME) -> Adopter:
     """Make the repository by the command, commit it, and install the tool from what it pins."""
     wheel, root, environment = built_wheel(folder / "wheel"), folder / "acme", folder / "environment"
@@ -87,11 +95,7 @@ def adopted(folder: Path, answers: Mapping[str, Any] = ACME) -> Adopter:
     for _ in range(2):  # a second time it writes nothing
         done = subprocess.run([*made, f"--wheel={wheel}"], check=True, capture_output=True, text=True, timeout=120)
     assert " 0 files written" in done.stdout
-    uv = str(BIN / "uv")
-    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(environment)], check=True, timeout=60)
-    sync = [uv, "pip", "sync", "--quiet", "--require-hashes", "--find-links", str(wheel.parent)]
-    target = ["--python", str(environment / "bin" / "python"), str(root / "platform" / "requirements.txt")]
-    subprocess.run([*sync, *target], check=True, timeout=300)
+    install_by_digests(environment, root / "platform" / "requirements.txt", wheel)
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "GIT_", "NEUROSCALE_TEST"))
     }

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from neuroscale.core import delivered, tool_cache
+from wheel_lab import built_wheel
 
 ROOT = delivered.FOLDER
 SERVICE = ROOT / "src/neuroscale/repo/example/manifests/local/tiny-moe/inferenceservice.yaml"
@@ -53,10 +54,7 @@ class Wheel:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Wheel:
     folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-P", "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
-    (file,) = folder.glob("*.whl")
-    zipfile.ZipFile(file).extractall(folder / "site")
+    zipfile.ZipFile(built_wheel(folder)).extractall(folder / "site")
     (folder / "empty").mkdir()
     return Wheel(folder / "site", folder / "empty")
 

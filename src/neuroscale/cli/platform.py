@@ -162,9 +162,9 @@ def render_platform(
 
     root = find_root(repository or Path.cwd())
     snapshot = FolderSnapshot(root)
-    settings = load_settings(snapshot)
-    check_settings(settings, load_catalog(snapshot))
-    rendered = files.render_repository(snapshot)
+    settings, catalog = load_settings(snapshot), load_catalog(snapshot)
+    check_settings(settings, catalog)
+    rendered = files.render_all(snapshot, catalog, settings)
     for note in domain_notes(settings):
         typer.echo(f"Note: {note}", err=True)
     if check:

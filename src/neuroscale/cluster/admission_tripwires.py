@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from neuroscale.kube.client import Cluster, Kind, RefusedError
@@ -34,18 +35,16 @@ def try_tripwires(cluster: Cluster, policy_set: PolicySet) -> Admission:
     served = [(one, kind.plural) for one in policy_set.every_tripwire if (kind := _kind(cluster, one)) is not None]
     said = {tripwire.name: _refusal(cluster, tripwire) for tripwire, _ in served}
     everything = "\n".join(said.values())
-    idle = {
-        one.name for one in policy_set.policies if not any(one.applies(tripwire, plural) for tripwire, plural in served)
-    }
-    silent = {one.name for one in policy_set.policies if denial(one.name, one.tripwire_message) not in everything}
+    policies = policy_set.policies
+
+    def judging_none(tried: Sequence[tuple[Manifest, str]]) -> set[str]:
+        return {policy.name for policy in policies if not any(policy.applies(*tripwire) for tripwire in tried)}
+
+    idle = judging_none(served)
+    silent = {policy.name for policy in policies if denial(policy.name, policy.tripwire_message) not in everything}
     asked = [(tripwire, plural) for tripwire, plural in served if _NO_RIGHT not in said[tripwire.name]]
-    unasked = {
-        one.name
-        for one in policy_set.policies
-        if one.name in silent - idle and not any(one.applies(tripwire, plural) for tripwire, plural in asked)
-    }
-    silent -= idle | unasked
-    return Admission(tuple(sorted(silent)), said, tuple(sorted(idle)), tuple(sorted(unasked)))
+    unasked = (judging_none(asked) & silent) - idle
+    return Admission(tuple(sorted(silent - idle - unasked)), said, tuple(sorted(idle)), tuple(sorted(unasked)))
 
 
 def denial(policy: str, message: str) -> str:

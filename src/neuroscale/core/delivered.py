@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_PACKAGE = Path(__file__).resolve().parents[1]
-_CARRIED = _PACKAGE / "delivered"
+PACKAGE = Path(__file__).resolve().parents[1]
+"""The folder of this package's code."""
+_CARRIED = PACKAGE / "delivered"
 
-CHECKOUT: Path | None = None if _CARRIED.is_dir() else _PACKAGE.parents[1]
+CHECKOUT: Path | None = None if _CARRIED.is_dir() else PACKAGE.parents[1]
 """The root of the checkout that this package is read from; None where it comes from a wheel."""
 
-EXAMPLE = _PACKAGE / "repo" / "example"
+EXAMPLE = PACKAGE / "repo" / "example"
 """The settings, teams, budgets, answers and services of an example organisation, in a platform repository's layout."""
 
 

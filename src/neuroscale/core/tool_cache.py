@@ -46,9 +46,8 @@ FILES = "files"
 """The folder beside a binary that holds the files that it reads at run time."""
 
 _TOOLS_FOLDER = Path("platform/local/tools")
-_PACKAGE = Path(__file__).resolve().parents[1]
 _SCHEMA_CODE = tuple(
-    _PACKAGE / name
+    delivered.PACKAGE / name
     for name in ("tools/custom_schemas.py", "tools/kind_schema.py", "tools/schema_build.py", "core/schemas.py")
 )
 _REQUIREMENT = re.compile(r"^(?P<path>[^\s()]+)\s+(?P<version>v[^\s]+)")

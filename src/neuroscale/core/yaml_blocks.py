@@ -36,7 +36,7 @@ def with_value(text: str, path: Sequence[str], value: Any) -> str:
     if there == value and there is not _MISSING:
         return text
     lines = text.splitlines(keepends=True)
-    line = f"{'  ' * (len(path) - 1)}{path[-1]}: {inline(value)}\n"
+    line = f"{'  ' * (len(path) - 1)}{path[-1]}: {_inline(value)}\n"
     if there is _MISSING:
         _, end = _span(lines, path[:-1]) if len(path) > 1 else (0, len(lines))
         return "".join([*lines[:end], line, *lines[end:]])
@@ -49,12 +49,12 @@ def without(text: str, path: Sequence[str]) -> str:
     return text.replace(block_of(text, path), "", 1)
 
 
-def inline(value: Any) -> str:
+def _inline(value: Any) -> str:
     """Plain data on one line, in the flow style that people write: `[a, b]`, `{a: 1}`."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{scalar(key)}: {inline(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{scalar(key)}: {_inline(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(inline, value)) + "]"
+        return "[" + ", ".join(map(_inline, value)) + "]"
     return scalar(value)
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import load_settings
 from neuroscale.core import delivered
-from neuroscale.rendering.platform.files import SOURCES, is_rendered, render_repository
+from neuroscale.rendering.planning_inputs import PlanningInputs
+from neuroscale.rendering.platform.files import SOURCES, is_rendered, render_all
 from neuroscale.rendering.scaffolder.form import as_configured
 from neuroscale.rendering.scaffolder.template import load_template
 from neuroscale.repo.example_repository import OWN, ExampleSnapshot, example_snapshot
@@ -22,21 +23,23 @@ _JUDGED_BY = (CATALOG, *(folder for folder in SOURCES if not folder.startswith(P
 """The folders that plans, rendered services and verdicts depend on, beside what an organisation owns."""
 
 
-def example_files(paths: Iterable[str], snapshot: ExampleSnapshot | None = None) -> dict[str, bytes]:
+def example_files(
+    paths: Iterable[str], snapshot: ExampleSnapshot | None = None, inputs: PlanningInputs | None = None
+) -> dict[str, bytes]:
     """The content of each file of the example organisation's repository, by path.
 
     `paths`: those of the delivered files that the repository gets beside the example's own and the rendered ones, such
     as all that git tracks in a checkout. Files that an organisation owns, or that are rendered, are left out of them.
+    `inputs`: those of the snapshot, where the caller has read them.
     """
     snapshot = snapshot or example_snapshot()
     wanted = {entry.path for entry in snapshot.example.entries()}
     wanted |= {path for path in paths if not snapshot.is_own(path) and not is_rendered(path)}
     files = {path: content for path in sorted(wanted) if (content := snapshot.read(path)) is not None}
-    template = load_template(snapshot)
-    if template.where in wanted:
-        form = as_configured(template, load_catalog(snapshot), load_settings(snapshot))
-        files[template.where] = form.encode()
-    rendered = render_repository(snapshot)
+    known = inputs or PlanningInputs(load_catalog(snapshot), load_settings(snapshot), load_template(snapshot))
+    if known.template.where in wanted:
+        files[known.template.where] = as_configured(known.template, known.catalog, known.settings).encode()
+    rendered = render_all(snapshot, known.catalog, known.settings)
     return files | {path: text.encode() for path, text in rendered.items() if is_rendered(path) or path in files}
 
 

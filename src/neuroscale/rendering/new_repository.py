@@ -176,7 +176,7 @@ def new_files(answers: NewRepository, delivered: Snapshot, example: Snapshot, pa
         GIT_IGNORE: _GIT_IGNORE,
         CATALOG_INFO: _CATALOG,
     }
-    files = example_files([path for path in wanted if path not in own_words], _organisation(delivered, own))
+    files = example_files([path for path in wanted if path not in own_words], _organisation(delivered, own), inputs)
     return {**files, **{path: text.encode() for path, text in own_words.items()}}
 
 

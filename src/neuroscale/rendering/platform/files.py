@@ -43,13 +43,17 @@ def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str
     return dict(sorted(files.items()))
 
 
-def render_repository(snapshot: Snapshot) -> dict[str, str]:
-    """As `render`, with the repository's own catalog and settings; and the files that its forge reads."""
-    settings = load_settings(snapshot)
-    files = render(snapshot, load_catalog(snapshot), settings)
+def render_all(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str, str]:
+    """As `render`, and the files that the repository's forge reads."""
+    files = render(snapshot, catalog, settings)
     if settings.owners is not None:
         files[CODE_OWNERS] = render_code_owners(settings.owners)
     return files
+
+
+def render_repository(snapshot: Snapshot) -> dict[str, str]:
+    """As `render_all`, with the repository's own catalog and settings."""
+    return render_all(snapshot, load_catalog(snapshot), load_settings(snapshot))
 
 
 def is_rendered(path: str) -> bool:
