@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from pydantic import ValidationError
 
 from neuroscale.core import delivered
+from neuroscale.core.errors import InputError
 from neuroscale.repo.layout import PIN, REQUIREMENTS
 from neuroscale.repo.snapshot import MemorySnapshot
-from neuroscale.repo.tool_pin import pin_files, pin_problems
+from neuroscale.repo.tool_pin import ToolPin, pin_files, pin_problems, read_pin, read_releases
+from publisher import Publisher
 
 DIGEST, OTHER = "ab" * 32, "cd" * 32
+PUBLISHER = Publisher()
 LOCKED = (delivered.FOLDER / "requirements/runtime.txt").read_text()
 
 
 def problems(pin: Callable[[str], str] = str, requirements: Callable[[str], str] = str) -> list[str]:
-    files = pin_files("0.2.0", DIGEST, LOCKED)
+    files = pin_files(ToolPin(version="0.2.0", sha256=DIGEST), LOCKED)
     changed = {PIN: pin(files[PIN]), REQUIREMENTS: requirements(files[REQUIREMENTS])}
     return [
         f"{one.where}: {one.message}"
@@ -48,4 +52,44 @@ def test_what_init_writes_agrees_and_a_repository_of_the_tool_has_neither() -> N
 def test_another_judge_or_a_package_without_a_digest_is_found(
     pin: Callable[[str], str], requirements: Callable[[str], str]
 ) -> None:
-    assert len(problems(pin, requirements)) == 1
+    assert problems(pin, requirements)
+
+
+def test_a_publisher_signs_one_version_with_one_digest() -> None:
+    pin = PUBLISHER.pin("0.2.0", DIGEST)
+    text = pin_files(pin, LOCKED)
+    snapshot = MemorySnapshot({path: content.encode() for path, content in text.items()})
+    assert pin.is_signed
+    assert read_pin(snapshot) == pin
+    assert pin_problems(snapshot) == []
+    for values in ({"version": "0.2.1"}, {"sha256": OTHER}, {"publisher": Publisher().name}):
+        assert not pin.model_copy(update=values).is_signed
+
+
+def test_a_signature_of_another_digest_is_found() -> None:
+    other = PUBLISHER.pin("0.2.0", OTHER)
+    files = pin_files(PUBLISHER.pin("0.2.0", DIGEST).model_copy(update={"signature": other.signature}), LOCKED)
+    (problem,) = pin_problems(MemorySnapshot({path: text.encode() for path, text in files.items()}))
+    assert problem.field == "tool.signature"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"publisher": "ed25519:AAAA", "signature": "AAAA"},
+        {"publisher": PUBLISHER.name},
+        {"signature": "AAAA"},
+        {"version": "newest"},
+        {"releases": "https://u:p@host.test/releases.json"},
+    ],
+)
+def test_a_pin_that_names_no_publisher_properly_is_refused(values: dict[str, str]) -> None:
+    with pytest.raises(ValidationError):
+        ToolPin.model_validate({"version": "0.2.0", "sha256": DIGEST, **values})
+
+
+def test_a_list_of_releases_is_signed_release_by_release_and_sorted() -> None:
+    listed = PUBLISHER.releases({"0.10.0": DIGEST, "0.9.0": OTHER})
+    assert [entry.version for entry in read_releases(listed, "releases.json").releases] == ["0.9.0", "0.10.0"]
+    with pytest.raises(InputError, match="is not signed by the list's publisher"):
+        read_releases(listed.replace(OTHER, "ef" * 32), "releases.json")

@@ -18,7 +18,7 @@ from neuroscale.core.tool_cache import cache_folder, wheels
 from neuroscale.rendering.new_repository import NewRepository, new_files
 from neuroscale.repo.layout import is_written
 from neuroscale.repo.snapshot import FolderSnapshot
-from neuroscale.repo.tool_pin import pin_files
+from neuroscale.repo.tool_pin import ToolPin, pin_files
 
 _DELIVERED = (".github", "manifests", "platform", "policies", "templates")
 
@@ -102,7 +102,9 @@ def digest_of_tool(wheel: Path | None) -> str:
 
 def _pinned(digest: str) -> dict[str, bytes]:
     locked = (delivered.FOLDER / "requirements" / "runtime.txt").read_text(encoding="utf-8")
-    return {path: text.encode() for path, text in pin_files(__version__, digest, locked).items()}
+    return {
+        path: text.encode() for path, text in pin_files(ToolPin(version=__version__, sha256=digest), locked).items()
+    }
 
 
 def _content(path: Path) -> bytes | None:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 from neuroscale.core.tool_cache import PACKAGES_STAMP, digest, kept_uv, locked_version, node_folder, python_version
@@ -220,8 +221,13 @@ class PortalPages:
         return digest(*(file.read_text(encoding="utf-8") for file in files))
 
 
-def unpack(uv: Path, python: Path, requirements: Path, folder: Path, log: Path) -> None:
-    """Unpack a locked distribution from PyPI, such as Go, into `folder`, which appears whole or not at all."""
+def unpack(
+    uv: Path, python: Path, requirements: Path, folder: Path, log: Path, variables: Mapping[str, str] | None = None
+) -> None:
+    """Unpack a locked distribution from PyPI, such as Go, into `folder`, which appears whole or not at all.
+
+    `variables`: uv's environment, by default `environment()`.
+    """
     temporary = folder.with_name(f".new-{folder.name}")
     shutil.rmtree(temporary, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -232,20 +238,29 @@ def unpack(uv: Path, python: Path, requirements: Path, folder: Path, log: Path) 
         ],
         doing=f"Fetching {requirements.stem} from PyPI",
         log=log,
-        env=environment(),
+        env=variables or environment(),
     )
     shutil.rmtree(folder, ignore_errors=True)
     temporary.rename(folder)
 
 
-def make_environment(uv: Path, python: Path, requirements: Path, folder: Path, doing: str, log: Path) -> None:
+def make_environment(
+    uv: Path,
+    python: Path,
+    requirements: Path,
+    folder: Path,
+    doing: str,
+    log: Path,
+    variables: Mapping[str, str] | None = None,
+) -> None:
     """Make a virtual environment with the locked packages alone. The files of an interrupted one are removed.
 
-    The caller writes its stamp once it is complete.
+    `variables`: uv's environment, by default `environment()`. The caller writes the stamp once it is complete.
     """
+    variables = variables or environment()
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    run([uv, "venv", "--quiet", "--python", python, folder], doing=doing, log=log, env=environment())
+    run([uv, "venv", "--quiet", "--python", python, folder], doing=doing, log=log, env=variables)
     run(
         [
             *(uv, "pip", "install", "--python", folder / "bin" / "python", "--no-deps", "--only-binary", ":all:"),
@@ -253,7 +268,7 @@ def make_environment(uv: Path, python: Path, requirements: Path, folder: Path, d
         ],
         doing=doing,
         log=log,
-        env=environment(),
+        env=variables,
     )
 
 
