@@ -15,6 +15,7 @@ _LOCKS = {
     "bootstrap.txt": ["--group", "bootstrap"],
     "go.txt": ["--group", "go"],
     "zig.txt": ["--group", "zig"],
+    "redis.txt": ["--group", "redis", "--no-deps"],
     "browser.txt": ["--group", "browser"],
     "compare.txt": ["--group", "compare"],
     # Only the extra: it shares no environment with this package.

@@ -295,7 +295,8 @@ def test_the_gates_set_up_leaves_the_forge_and_the_tests_out(tmp_path: Path) -> 
     for word in ("gitea", "argocd"):
         where = {purpose for purpose, title in titles.items() if word in title}
         assert where == {"all", "platform", "portal", "bundle"}
-    assert {purpose for purpose, title in titles.items() if "vLLM" in title} == {"all", "platform", "portal"}
+    for word in ("vLLM", "Redis"):
+        assert {purpose for purpose, title in titles.items() if word in title} == {"all", "platform", "portal"}
     assert {purpose for purpose, title in titles.items() if "Node" in title} == {"all", "check"}
     assert {purpose for purpose, title in titles.items() if "actionlint" in title} == {"all", "lint", "bundle"}
     assert {purpose for purpose, title in titles.items() if "promtool" in title} == {"all", "bundle"}
@@ -970,7 +971,8 @@ def test_a_wheels_steps_write_the_cache_alone(tmp_path: Path, monkeypatch: pytes
     titles = [step.title for step in made]
     assert titles[0] == "Fetching the locked uv from PyPI"
     assert not any(".venv" in title or "Node" in title or "bill of materials" in title for title in titles)
-    assert any("vLLM" in title for title in titles) == (purpose == "platform")
+    for word in ("vLLM", "Redis"):
+        assert any(word in title for title in titles) == (purpose == "platform")
     assert any("guidellm" in title for title in titles) == (purpose == "bench")
     for step in made:
         for place in filter(None, (step.lock, step.place)):
@@ -1127,7 +1129,7 @@ def test_node_packages_follow_their_lock(checkout: Path, recorder: Recorder) -> 
 # ---------------------------------------------------------------- locks and entry points
 
 
-@pytest.mark.parametrize("name", ["runtime.txt", "dev.txt", "bootstrap.txt", "go.txt", "zig.txt"])
+@pytest.mark.parametrize("name", ["runtime.txt", "dev.txt", "bootstrap.txt", "go.txt", "zig.txt", "redis.txt"])
 def test_a_lock_names_no_host_and_every_requirement_has_a_hash(name: str) -> None:
     text = (REPOSITORY / "requirements" / name).read_text()
     assert "://" not in text

