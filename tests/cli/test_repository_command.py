@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from neuroscale import __version__
-from neuroscale.actions.new_repository import digest_of_tool, write_repository
+from neuroscale.actions.new_repository import digest_of_tool, installed_wheel, write_repository
 from neuroscale.cli import repository
 from neuroscale.core.errors import InputError
+from neuroscale.core.tool_cache import wheels
 from neuroscale.core.yaml_io import dump, read_mapping
 from neuroscale.rendering.new_repository import read_new_repository
 from neuroscale.repo.layout import PIN, REQUIREMENTS
@@ -62,6 +66,30 @@ def test_another_wheel_is_no_pin(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(InputError, match=r"--wheel: .* is not the wheel of neuroscale"):
         digest_of_tool(tmp_path / name)
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, wheel: Path, **archive: object) -> None:
+    """The tool was installed from the wheel, and the installer recorded it so."""
+    text = json.dumps({"url": wheel.as_uri(), "archive_info": archive})
+    monkeypatch.setattr(metadata, "distribution", lambda _: SimpleNamespace(read_text=lambda _: text))
+
+
+def test_the_installed_wheel_is_the_file_of_the_recorded_digest_wherever_it_lies(
+    tmp_path: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a folder").mkdir()
+    wheel = wheel.rename(tmp_path / "a folder" / wheel.name)
+    installed(monkeypatch, wheel, hashes={"sha256": hashlib.sha256(b"a wheel").hexdigest()})
+    assert installed_wheel() == wheel
+    write_repository(tmp_path / "acme", ANSWERS, wheel)
+    wheel.write_bytes(b"another build")
+    assert installed_wheel().parent == wheels(tmp_path / "cache")
+    installed_wheel().unlink()
+    with pytest.raises(InputError, match=r"--wheel: is missing, and the wheel .* is gone"):
+        installed_wheel()
+    installed(monkeypatch, wheel)
+    with pytest.raises(InputError, match=r"--wheel: is missing, and the installation recorded no digest"):
+        installed_wheel()
 
 
 def test_at_a_terminal_it_asks_for_what_it_needs(tmp_path: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,6 @@ from neuroscale.local.forge_accounts import ADMIN
 from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.state import State
 from platform_lab import state_of
-from pull_request_lab import committed_repository
 
 pytestmark = [pytest.mark.tools, pytest.mark.platform, pytest.mark.live, pytest.mark.slow]
 
@@ -27,15 +26,15 @@ pytestmark = [pytest.mark.tools, pytest.mark.platform, pytest.mark.live, pytest.
 def test_the_demo_goes_from_a_form_to_a_model_that_answers_shows_what_is_refused_and_leaves_all_running_on_request(
     tmp_path: Path, platform_of_the_demo: Path
 ) -> None:
-    main_branch = committed_repository(tmp_path)
     state = state_of(platform_of_the_demo)
 
     def neuroscale(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-P", "-m", "neuroscale", *arguments, "--state", str(state)]
-        return subprocess.run(command, cwd=main_branch, capture_output=True, text=True, timeout=2400, check=False)
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=2400, check=False)
 
     done = neuroscale("demo", "--keep")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^platform: 3\d\d files written", done.stdout, re.MULTILINE)
     url = re.search(r"(http://127\.0\.0\.1:\d+)/neuroscale/platform/pulls/1: merged", done.stdout)
     assert url
     assert re.search(r"/pulls/2: .* status checks", done.stdout)

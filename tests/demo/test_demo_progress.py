@@ -42,8 +42,13 @@ class Run:
         """The names of the steps that this run worked on."""
         self.worked.clear()
         steps = [self.step(name) for name in ("one", "two", "three", "four")]
-        run_steps(steps, self.made.root, self.state, keep=keep, again="make demo")
+        tool = self.made.run("rev-parse", "HEAD")
+        run_steps(steps, tool, self.state, keep=keep, again="make demo", prepare=self.prepare)
         return self.worked
+
+    def prepare(self, demo: Demo) -> None:
+        """Make the repository of the steps."""
+        self.made.run("clone", "--quiet", "--branch", "main", str(self.made.root), str(demo.root))
 
 
 @pytest.fixture
@@ -118,7 +123,7 @@ def test_an_interrupted_demo_goes_on_there(run: Run, capsys: pytest.CaptureFixtu
     assert run(keep=True) == ["two", "three", "four"]
 
 
-def test_a_demo_of_another_commit_begins_at_the_first_step(run: Run) -> None:
+def test_a_demo_of_another_tool_begins_at_the_first_step(run: Run) -> None:
     failed(run, "two", UntrustedError("no"))
     run.made.commit({"README.md": "y\n"})
     assert run() == ["one", "two", "three", "four"]

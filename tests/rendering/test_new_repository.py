@@ -14,14 +14,10 @@ from neuroscale.core.yaml_io import dump, read_mapping
 from neuroscale.rendering.new_repository import new_files, read_new_repository
 from neuroscale.rendering.planning_inputs import read_planning_inputs
 from neuroscale.rendering.platform.files import differences, render_repository
-from neuroscale.repo.layout import BUDGETS, CATALOG_INFO, MANIFESTS, TEAMS, FileClass, file_class
+from neuroscale.repo.layout import CATALOG_INFO, MANIFESTS, FileClass, file_class
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 
 EXAMPLE, DELIVERED = FolderSnapshot(delivered.EXAMPLE), FolderSnapshot(delivered.FOLDER)
-
-
-def value(path: str) -> Any:
-    return read_mapping((delivered.EXAMPLE / path).read_text(), path).value
 
 
 def tracked() -> list[str]:
@@ -31,28 +27,8 @@ def tracked() -> list[str]:
 
 
 def answers_of_example() -> dict[str, Any]:
-    """The answers that the example organisation would have given."""
-    settings = value("platform/settings.yaml")
-    environments = {
-        name: {
-            "cluster": each["cluster"],
-            "production": name in settings["production"]["environments"],
-            **{field: each[field] for field in ("accelerators", "price_lists")},
-            **{field: each["models"][field] for field in ("hub", "store")},
-            **({"domain": each["domain"]} if "domain" in each else {}),
-        }
-        for name, each in settings["environments"].items()
-    }
-    teams = [value(entry.path) for entry in EXAMPLE.entries(TEAMS)]
-    budgets = [value(entry.path) for entry in EXAMPLE.entries(BUDGETS)]
-    return {
-        "schema_version": 1,
-        "repository": settings["repository"]["url"],
-        **{name: settings[name] for name in ("organization", "domain", "owners", "certificates")},
-        "environments": environments,
-        "teams": {team.pop("name"): team for team in teams},
-        "budgets": {budget.pop("cost_center"): budget for budget in budgets},
-    }
+    """The answers that the example organisation gave."""
+    return read_mapping(delivered.EXAMPLE_ANSWERS.read_text(), delivered.EXAMPLE_ANSWERS.name).value
 
 
 ACME: dict[str, Any] = {

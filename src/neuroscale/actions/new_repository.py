@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from neuroscale import __version__
 from neuroscale.core import delivered
@@ -20,6 +21,7 @@ from neuroscale.repo.layout import is_written
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.repo.tool_pin import ToolPin, pin_files
 
+_NAME_IT = "Name the wheel that this tool was installed from."
 _DELIVERED = (".github", "manifests", "platform", "policies", "templates")
 
 
@@ -80,14 +82,34 @@ def digest_of_tool(wheel: Path | None) -> str:
     if wheel is not None:
         if not re.fullmatch(rf"neuroscale-{re.escape(__version__)}-[\w.]+-[\w.]+-[\w.]+\.whl", wheel.name):
             message = f"{wheel.name!a} is not the wheel of neuroscale {__version__}, which writes this repository"
-            raise InputError.at(
-                "the command line", "--wheel", message, "Name the wheel that this tool was installed from."
-            )
+            raise InputError.at("the command line", "--wheel", message, _NAME_IT)
         try:
             return hashlib.sha256(wheel.read_bytes()).hexdigest()
         except OSError as error:
             message = f"{wheel} cannot be read: {error.strerror}"
             raise InputError.at("the command line", "--wheel", message, "Name a file that exists.") from error
+    digest, _ = _recorded()
+    return digest
+
+
+def installed_wheel() -> Path:
+    """The wheel that this tool was installed from: where it lay then, or the copy in the tool cache.
+
+    Raises InputError if the installation recorded no digest, or if neither file has it.
+    """
+    digest, place = _recorded()
+    for path in (place, *sorted(wheels(cache_folder()).glob("*.whl"))):
+        if path is not None and hashlib.sha256(_content(path) or b"").hexdigest() == digest:
+            return path
+    message = f"is missing, and the wheel that this tool was installed from is gone (SHA-256 {digest})"
+    raise InputError.at("the command line", "--wheel", message, _NAME_IT)
+
+
+def _recorded() -> tuple[str, Path | None]:
+    """The digest of this tool's wheel and its place, if that is a file, as the installation recorded them.
+
+    Raises InputError if it recorded no digest.
+    """
     try:
         recorded = json.loads(metadata.distribution("neuroscale").read_text("direct_url.json") or "{}")
     except (metadata.PackageNotFoundError, ValueError):
@@ -96,8 +118,9 @@ def digest_of_tool(wheel: Path | None) -> str:
     digest: str = (archive.get("hashes") or {}).get("sha256") or archive.get("hash", "").removeprefix("sha256=")
     if not digest:
         message = "is missing, and the installation recorded no digest of this tool's wheel"
-        raise InputError.at("the command line", "--wheel", message, "Name the wheel that this tool was installed from.")
-    return digest
+        raise InputError.at("the command line", "--wheel", message, _NAME_IT)
+    url = urlsplit(recorded.get("url", ""))
+    return digest, Path(unquote(url.path)) if url.scheme == "file" else None
 
 
 def _pinned(digest: str) -> dict[str, bytes]:

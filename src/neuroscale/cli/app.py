@@ -83,7 +83,7 @@ GROUPS = {  # in the order of the help
         "catalog": Command("catalog", "app", "Add models, find what is out of date, render the form."),
         "policy": Command("policy", "app", "Show, render and create policies."),
         "milestones": Command("milestones", "run_milestones", "Run the lessons: failures, and what prevents them."),
-        "demo": Command("demo", "show_demo", "Show the main job from answers to a merge, in a scratch copy."),
+        "demo": Command("demo", "show_demo", "Show the main job from answers to a merge, in a new repository."),
     },
     "For workflows": {
         "comment": Command("comment", "comment_on", "Write the gate's report as the comment of a pull request."),

@@ -13,8 +13,13 @@ def show_demo(
     state: Annotated[
         Path | None, typer.Option("--state", help="The folder of the forge's files. Default: .state/demo.")
     ] = None,
+    wheel: Annotated[
+        Path | None,
+        typer.Option("--wheel", help="This tool's wheel. Default: a checkout builds it; else as it was installed."),
+    ] = None,
 ) -> int:
-    """Show the main job from answers to a merge, in a scratch copy of this repository and on a forge of its own."""
+    """Show the main job from answers to a merge, in a repository that `repository init` writes, and on a forge of its
+    own."""
     from neuroscale.demo.run import run_demo
 
-    return run_demo(state, keep=keep)
+    return run_demo(state, wheel, keep=keep)

@@ -20,6 +20,9 @@ CHECKOUT: Path | None = None if _CARRIED.is_dir() else PACKAGE.parents[1]
 EXAMPLE = PACKAGE / "repo" / "example"
 """The settings, teams, budgets, answers and services of an example organisation, in a platform repository's layout."""
 
+EXAMPLE_ANSWERS = PACKAGE / "repo" / "example-answers.yaml"
+"""The answers by which `neuroscale repository init` writes the example organisation's repository."""
+
 
 FOLDER: Path = _CARRIED if CHECKOUT is None else CHECKOUT
 """The folder of all delivered files. A checkout that a judge unpacked holds only those that the gate reads."""

@@ -1,1 +1,1 @@
-"""Plays the main job of the platform in a scratch copy of this repository, on a forge and a cluster of its own."""
+"""Plays the main job of the platform in a new repository of an example organisation, on its own forge and cluster."""

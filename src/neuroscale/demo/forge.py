@@ -293,7 +293,7 @@ def _requested(demo: Demo, local: LocalForge, service: str, answers: str) -> Pul
 def _edited_commit(demo: Demo) -> str:
     """A service as rendered, with an image tag that moves."""
     clone = demo.developers_clone
-    scratch = steps.Demo(clone, demo.log, demo.start, demo.state)
+    scratch = steps.Demo(clone, demo.log, demo.state)
     scratch.fresh_branch(_EDITED, "origin/main")
     scratch.neuroscale(*("new", "--answers", steps.EXAMPLE), expect=ExitStatus.PASSED)
     steps.edit(clone / steps.MANIFEST, "vllm/vllm-openai:v0.32.0", "vllm/vllm-openai:latest")

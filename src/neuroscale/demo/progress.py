@@ -16,16 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from neuroscale.cluster.command_lines import own_program
-from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError, UntrustedError
+from neuroscale.core.errors import ExitStatus, InputError, NeuroscaleError
 from neuroscale.core.files import write_private
 from neuroscale.core.money_and_time import duration
 from neuroscale.core.printable import one_line
 from neuroscale.demo.steps import PLATFORM, START, Demo, Log, Result
 from neuroscale.local.start_and_stop import down
 from neuroscale.local.state import State, read_json
-from neuroscale.repo.git import Git
 
-_RECORD, _LOG, _CLONE = "progress.json", "demo.log", "platform"
+_RECORD, _LOG, _REPOSITORY = "progress.json", "demo.log", "platform"
 
 
 @dataclass(frozen=True)
@@ -46,23 +45,23 @@ class StepFailedError(NeuroscaleError):
 
 def run_steps(
     steps: Sequence[Step],
-    source: Path,
+    tool: str,
     state: Path,
     *,
     keep: bool,
     again: str,
-    prepare: Callable[[Demo], None] | None = None,
+    prepare: Callable[[Demo], None],
 ) -> None:
-    """Run the steps, from the first that did not end well in an earlier run on the same commit of `source`, and sum up.
+    """Run the steps, from the first that did not end well in an earlier run of the same `tool`, and sum up.
 
-    `state`: the folder of forge and cluster; what is kept lies beside it. `again`: the command that runs the demo.
-    `prepare` may commit to a new clone before the first step. Raises StepFailedError; then forge and cluster go on.
-    After an interruption they are ended, and their files stay.
+    `tool`: the digest of its wheel. `state`: the folder of forge and cluster; what is kept lies beside it. `again`: the
+    command that runs the demo. `prepare` makes the repository and its main branch before the first step. Raises
+    StepFailedError; then forge and cluster go on. After an interruption they are ended, and their files stay.
     """
     start = time.monotonic()
     folder = state.absolute().with_name(f"{state.name}-progress")
     with _own(folder):
-        demo, done = _opened(folder, source, state, prepare, keep=keep)
+        demo, done = _opened(folder, tool, state, prepare, keep=keep)
         if done:
             demo.say(f"The demo goes on at step {done + 1} of {len(steps)}. Remove {folder} first to begin at 1.")
         for number, step in enumerate(steps, start=1):
@@ -75,7 +74,7 @@ def run_steps(
                 step.work(demo)
             except BaseException as error:
                 demo.results = results
-                _keep(folder, demo, done)
+                _keep(folder, demo, done, tool)
                 place = f"step {number} of {len(steps)} ({step.title})"
                 if isinstance(error, Exception):
                     raise _failed(demo, place, again, error) from error
@@ -84,12 +83,14 @@ def run_steps(
                 demo.say(f"Interrupted at {place}. Go on there: {again}")
                 raise
             done = number
-            _keep(folder, demo, done)
+            _keep(folder, demo, done, tool)
         demo.heading("What was shown")
         for result in demo.results:
             demo.say(f"  {result.title}: {result.told}")
         took = time.monotonic() - start
-        demo.say(f"  {duration(took)}. This repository is unchanged: the demo ran in a scratch clone.")
+        demo.say(
+            f"  {duration(took)}. The demo ran in a repository and a platform of its own, and changed nothing else."
+        )
         shutil.rmtree(folder)
 
 
@@ -106,26 +107,18 @@ def _own(folder: Path) -> Iterator[None]:
         yield
 
 
-def _opened(
-    folder: Path, source: Path, state: Path, prepare: Callable[[Demo], None] | None, *, keep: bool
-) -> tuple[Demo, int]:
+def _opened(folder: Path, tool: str, state: Path, prepare: Callable[[Demo], None], *, keep: bool) -> tuple[Demo, int]:
     """The demo as an earlier run left it, and the number of its steps that are done; else a new one."""
-    git = Git(source)
-    start = git.commit("HEAD", "HEAD")
-    git.close()
     record: dict[str, Any] = dict(read_json(folder / _RECORD))
-    if record.get("start") != start or (PLATFORM in record["facts"] and State.read(state) is None):
+    if record.get("tool") != tool or (PLATFORM in record["facts"] and State.read(state) is None):
         for entry in folder.iterdir():
             if entry.name != "lock":
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         record = {}
-        clone = ["git", "clone", "--quiet", "--no-hardlinks", "--branch", _branch(source), str(source)]
-        subprocess.run([*clone, str(folder / _CLONE)], check=True, capture_output=True)
-    demo = Demo(folder / _CLONE, Log(sys.stdout, folder / _LOG), start, state, keep=keep or record.get("keep") is True)
+    log = Log(sys.stdout, folder / _LOG)
+    demo = Demo(folder / _REPOSITORY, log, state, keep=keep or record.get("keep") is True)
     if not record:
-        demo.git("switch", "--quiet", "--force-create", "main")
-        if prepare is not None:
-            prepare(demo)
+        prepare(demo)
         demo.git("branch", "--force", START)
         return demo, 0
     demo.facts = record["facts"]
@@ -133,22 +126,10 @@ def _opened(
     return demo, record["done"]
 
 
-def _keep(folder: Path, demo: Demo, done: int) -> None:
+def _keep(folder: Path, demo: Demo, done: int, tool: str) -> None:
     results = [asdict(result) for result in demo.results]
-    record = {"start": demo.start, "done": done, "keep": demo.keep, "facts": demo.facts, "results": results}
+    record = {"tool": tool, "done": done, "keep": demo.keep, "facts": demo.facts, "results": results}
     write_private(folder / _RECORD, json.dumps(record))
-
-
-def _branch(source: Path) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(source), "symbolic-ref", "--quiet", "--short", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise UntrustedError("the repository is on no branch. Run `git switch -c demo` first.")
-    return done.stdout.strip()
 
 
 def _failed(demo: Demo, place: str, again: str, error: Exception) -> StepFailedError:

@@ -1,54 +1,61 @@
 """Runs the demo: the main job from answers to a merge, with the same commands that people type.
 
-It works in a clone of this repository in a scratch folder and on a forge of its own, so that this repository stays
-untouched. The clone gets the example organisation's settings, teams and services, whatever this repository's names are.
-It ends with an error when a step does not end as it must.
+It works in the repository of an example organisation, which `neuroscale repository init` writes into a scratch folder,
+and on a forge of its own: nothing else changes. It ends with an error when a step does not end as it must.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from neuroscale.actions.new_repository import digest_of_tool
 from neuroscale.cluster.command_lines import own_program
+from neuroscale.core import delivered
 from neuroscale.core.errors import ExitStatus, UntrustedError
 from neuroscale.core.money_and_time import duration
 from neuroscale.demo.forge import platform_steps
 from neuroscale.demo.progress import Step, run_steps
-from neuroscale.demo.setup import set_up_beside
+from neuroscale.demo.setup import set_up_beside, wheel_of_tool
 from neuroscale.demo.steps import DENSE_EXAMPLE, EXAMPLE, MANIFEST, START, Demo, Result, edit
-from neuroscale.rendering.example_files import make_example
-from neuroscale.repo.layout import find_root
 
 _POLICY = "no-mutable-image-tags"
 
 
-def run_demo(state: Path | None, *, keep: bool) -> int:
+def run_demo(state: Path | None, wheel: Path | None, *, keep: bool) -> int:
     """Run every step, or those that an earlier run left; returns 0 when each ended as it must.
 
-    `state`: the folder of the files of forge and cluster; `keep` leaves them running. Raises StepFailedError.
+    `state`: the folder of the files of forge and cluster; `keep` leaves them running. `wheel`: the tool's own, where
+    neither a checkout can build it nor the installation recorded it. Raises NeuroscaleError.
     """
-    source = find_root(Path.cwd())
-    again = "make demo" if source == Path.cwd() else f"make -C {shlex.quote(str(source))} demo"
-    if state or keep:
-        options = [*(["--keep"] if keep else []), *(["--state", str(state)] if state else [])]
-        again = shlex.join([own_program(), "demo", *options])
-    with set_up_beside() as rest:
+    checkout = delivered.CHECKOUT
+    again = "make demo" if checkout == Path.cwd() else f"make -C {shlex.quote(str(checkout))} demo"
+    if state or wheel or keep or checkout is None:
+        named = [("--state", state), ("--wheel", wheel)]
+        options = [word for option, value in named if value for word in (option, str(value))]
+        again = shlex.join([own_program(), "demo", *(["--keep"] if keep else []), *options])
+    folder = state or (checkout or Path.cwd()) / ".state" / "demo"
+    with wheel_of_tool(wheel) as file, set_up_beside() as rest:
         steps = [*_OWN_STEPS, *platform_steps(rest.wait)]
-        run_steps(
-            steps, source, state or source / ".state" / "demo", keep=keep, again=again, prepare=_become_the_example
-        )
+        prepare = partial(_make_repository, wheel=file)
+        run_steps(steps, digest_of_tool(file), folder, keep=keep, again=again, prepare=prepare)
     return ExitStatus.PASSED
 
 
-def _become_the_example(demo: Demo) -> None:
-    """Commit the example organisation's own files to main, where they differ."""
-    if make_example(demo.root):
-        demo.commit("Take the names of the example organisation")
-        demo.say("The scratch clone gets the example organisation's settings, teams and services in place of yours.")
+def _make_repository(demo: Demo, wheel: Path) -> None:
+    """Do what docs/adopt.md tells an organisation to do first, with the example organisation's answers."""
+    folder = demo.root.parent
+    shutil.copyfile(delivered.EXAMPLE_ANSWERS, folder / "answers.yaml")
+    shutil.copyfile(wheel, folder / wheel.name)
+    init = ("repository", "init", demo.root.name, "--answers", "answers.yaml", "--wheel", wheel.name)
+    demo.neuroscale(*init, expect=ExitStatus.PASSED, folder=folder)
+    demo.git("init", "--quiet", "--initial-branch=main")
+    demo.commit("Our platform")
 
 
 def _green(demo: Demo) -> None:

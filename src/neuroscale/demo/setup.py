@@ -1,14 +1,17 @@
-"""Builds the tools for the demo's later parts while the first ones run."""
+"""Finds or builds the tool's wheel for the demo, and builds the tools for its later parts while the first ones run."""
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from neuroscale.actions.new_repository import installed_wheel
 from neuroscale.core import delivered
 from neuroscale.core.errors import UntrustedError
 from neuroscale.core.printable import one_line
@@ -65,3 +68,24 @@ def set_up_beside() -> Iterator[SetUp]:
         if process.poll() is None:
             process.terminate()  # set-up ends its own children
             process.wait(60)
+
+
+@contextmanager
+def wheel_of_tool(named: Path | None) -> Iterator[Path]:
+    """The wheel of the code that runs: the named one, a checkout's, built now, or the one that was installed.
+
+    Raises InputError if nobody knows it, UntrustedError if it cannot be built.
+    """
+    checkout = delivered.CHECKOUT
+    if named is not None or checkout is None:
+        yield named or installed_wheel()
+        return
+    with tempfile.TemporaryDirectory(prefix="neuroscale-wheel-") as folder:
+        command = [sys.executable, "-I", "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+        done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            why = one_line((done.stderr.strip().splitlines() or ["it says nothing"])[-1], 200)
+            advice = f"Run `make -C {shlex.quote(str(checkout))} demo`, which installs what builds it."
+            raise UntrustedError(f"The wheel of this checkout was not built: {why}. {advice}")
+        (wheel,) = Path(folder).glob("*.whl")
+        yield wheel

@@ -1,4 +1,4 @@
-"""Holds the parts that all steps of the demo share: a clone to work in, the commands, and the results."""
+"""Holds the parts that all steps of the demo share: a repository to work in, the commands, and the results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DENSE_EXAMPLE = f"{EXAMPLES}/gemma-4-31b-qat-on-one-l4.yaml"
 OTHER_SERVICE, OTHER_TEAM = "deep-analysis", "team-beta"
 """A dense model of another team, on the same kind of accelerator."""
 START = "start"
-"""The branch of the scratch clone from which the others begin."""
+"""The branch of the demo's repository from which the others begin."""
 PLATFORM = "platform"
 """The fact that forge and cluster were started."""
 _STATUS = "exit status"
@@ -101,17 +101,16 @@ class Log:
 
 
 class Demo:
-    """A scratch clone that was made at the commit `start`, and the output of the commands in it.
+    """A repository that the demo made, and the output of the commands in it.
 
     `state`: the folder of forge and cluster, which `keep` leaves running. `facts`: what a step leaves for later ones,
     also for those of another run, as values of JSON.
     """
 
-    def __init__(self, root: Path, log: Log, start: str, state: Path, *, keep: bool = False) -> None:
+    def __init__(self, root: Path, log: Log, state: Path, *, keep: bool = False) -> None:
         self.root = root
         self.log = log
         self.console = Console(highlight=False, file=cast("IO[str]", log))
-        self.start = start
         self.state = state
         self.keep = keep
         self.results: list[Result] = []
