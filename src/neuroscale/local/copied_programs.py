@@ -34,6 +34,13 @@ def copy_cache(target: Path) -> None:
     wheels = tool_cache.wheels(source)
     for folder in (*tools, schemas, *([uv.parent] if uv.exists() else []), *([wheels] if wheels.is_dir() else [])):
         copy_folder(folder, target, folder.relative_to(source))
+    for wheel in wheels.glob("*.whl"):  # another build of the same version has the same name
+        copy = target / wheel.relative_to(source)
+        if not (copy.exists() and copy.samefile(wheel)):
+            new = copy.with_name(".new")
+            new.unlink(missing_ok=True)
+            link_or_copy(wheel, new)
+            new.replace(copy)
 
 
 def copy_tool(state: State, name: ToolName) -> None:
