@@ -50,6 +50,7 @@ def run_demo(state: Path | None, wheel: Path | None, *, keep: bool) -> int:
 def _make_repository(demo: Demo, wheel: Path) -> None:
     """Do what docs/adopt.md tells an organisation to do first, with the example organisation's answers."""
     folder = demo.root.parent
+    demo.heading("An organisation's own repository")
     shutil.copyfile(delivered.EXAMPLE_ANSWERS, folder / "answers.yaml")
     shutil.copyfile(wheel, folder / wheel.name)
     init = ("repository", "init", demo.root.name, "--answers", "answers.yaml", "--wheel", wheel.name)
