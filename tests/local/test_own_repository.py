@@ -6,7 +6,6 @@ The first request is green at the first try, a merge is deployed, and the smoke 
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from neuroscale.local.forge_accounts import MAINTAINER
 from neuroscale.local.forge_setup import LocalForge
 from neuroscale.local.state import State
 from neuroscale.repo.layout import LOCAL_STATE
-from wheel_lab import BIN, Adopter, adopted
+from wheel_lab import Adopter, adopted
 
 pytestmark = [pytest.mark.tools, pytest.mark.platform, pytest.mark.live, pytest.mark.slow]
 
@@ -34,16 +33,15 @@ def adopter(tmp_path: Path) -> Adopter:
 @contextlib.contextmanager
 def running(adopter: Adopter) -> Iterator[LocalForge]:
     """The platform of her repository."""
-    local = [str(BIN / "neuroscale"), "local"]
     try:
-        up = subprocess.run([*local, "up"], cwd=adopter.root, capture_output=True, text=True, timeout=600, check=False)
+        up = adopter.run("local", "up", within=600)
         assert up.returncode == 0, up.stdout[-3000:] + up.stderr[-3000:]
         assert "team-alpha" not in up.stdout
         state = State.read(adopter.root / LOCAL_STATE)
         assert state is not None
         yield LocalForge(state)
     finally:
-        subprocess.run([*local, "down", "--delete"], cwd=adopter.root, capture_output=True, timeout=120, check=False)
+        adopter.run("local", "down", "--delete", within=120)
 
 
 def comments(client: Client, repository: RepositoryRef) -> list[str]:

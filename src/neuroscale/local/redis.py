@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from neuroscale.core import delivered, tool_cache
-from neuroscale.core.errors import UntrustedError
+from neuroscale.core import tool_cache
 from neuroscale.core.files import write_private
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.local.control_plane import environment
@@ -44,13 +43,13 @@ class Redis:
 
     @property
     def program(self) -> Path:
-        return self.state.run / "programs" / _place() / tool_cache.REDIS
+        return self.state.run / "programs" / _place() / tool_cache.REDIS.name
 
     def prepare(self) -> None:
         """Write its program, settings and password, which is made once. Raises UntrustedError if the program is
         missing."""
         user = self.state.cluster_user
-        copy_folder(_programs(), self.state.run / "programs", _place())
+        copy_folder(tool_cache.find_redis().parent, self.state.run / "programs", _place())
         self.state.make_folder(self.folder, user)
         self.state.make_folder(self.credentials, None, PASSABLE)
         password = self.credentials / "auth"
@@ -100,17 +99,6 @@ class Redis:
 
     def _password(self) -> str:
         return (self.credentials / "auth").read_text(encoding="utf-8")
-
-
-def _programs() -> Path:
-    """The folder of the programs that set-up unpacked. Raises UntrustedError if they are missing."""
-    try:
-        folder = tool_cache.redis_programs()
-    except tool_cache.PinError as error:
-        raise UntrustedError(f"{error} {delivered.repair_advice()}") from error
-    if not (folder / tool_cache.REDIS).is_file():
-        raise UntrustedError(f"{tool_cache.REDIS} is missing. Run `{delivered.install_command('platform')}`.")
-    return folder
 
 
 def _place() -> Path:

@@ -1,7 +1,7 @@
 """Reads the delivered files with an example organisation's settings, teams, budgets, answers and services among them.
 
-Tests, lessons and the demo use it, so that they do not depend on what an organisation has entered in its repository;
-commands outside every platform repository use it, too.
+Tests and lessons use it, so that they do not depend on what an organisation has entered in its repository; commands
+outside every platform repository use it, too.
 """
 
 from __future__ import annotations

