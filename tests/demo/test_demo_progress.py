@@ -1,4 +1,4 @@
-"""The demo's steps: what a failure says and keeps, and where the next run goes on."""
+"""The demo's wheel, and its steps: what a failure says and keeps, and where the next run goes on."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from neuroscale.actions.new_repository import digest_of_tool
+from neuroscale.core import delivered
 from neuroscale.core.errors import ExitStatus, InputError, UntrustedError
 from neuroscale.demo import run as demo_run
+from neuroscale.demo import setup as demo_setup
 from neuroscale.demo.progress import Step, StepFailedError, run_steps
+from neuroscale.demo.setup import wheel_of_tool
 from neuroscale.demo.steps import MANIFEST, PLATFORM, Demo, Result
 from repositories import Repository
 
@@ -175,3 +179,23 @@ def _write_manifest(demo: Demo, command: str, *arguments: str, **_: object) -> N
     if "--json" in arguments:
         finding = {"gate": "policy", "rule": "no-mutable-image-tags", "file": MANIFEST, "message": "refused"}
         Path(arguments[-1]).write_text(json.dumps({"findings": [finding]}))
+
+
+def test_a_checkout_builds_the_wheel_of_its_code_and_a_wheels_tool_takes_the_one_that_was_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digests = set()
+    for _ in range(2):
+        with wheel_of_tool(None) as wheel:
+            digests.add(digest_of_tool(wheel))
+        assert not wheel.exists()
+    assert len(digests) == 1, "a demo of the same code goes on where it was"
+    monkeypatch.setattr(delivered, "CHECKOUT", tmp_path)
+    with pytest.raises(UntrustedError, match=rf"wheel of this checkout was not built: .* `make -C {tmp_path} demo`"):
+        wheel_of_tool(None).__enter__()
+    with wheel_of_tool(tmp_path / "named") as wheel:
+        assert wheel == tmp_path / "named"
+    monkeypatch.setattr(delivered, "CHECKOUT", None)
+    monkeypatch.setattr(demo_setup, "installed_wheel", lambda: tmp_path / "installed")
+    with wheel_of_tool(None) as wheel:
+        assert wheel == tmp_path / "installed"

@@ -28,7 +28,8 @@ def tracked() -> list[str]:
 
 def answers_of_example() -> dict[str, Any]:
     """The answers that the example organisation gave."""
-    return read_mapping(delivered.EXAMPLE_ANSWERS.read_text(), delivered.EXAMPLE_ANSWERS.name).value
+    answers: dict[str, Any] = read_mapping(delivered.EXAMPLE_ANSWERS.read_text(), delivered.EXAMPLE_ANSWERS.name).value
+    return answers
 
 
 ACME: dict[str, Any] = {

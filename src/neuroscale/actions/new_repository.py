@@ -88,8 +88,7 @@ def digest_of_tool(wheel: Path | None) -> str:
         except OSError as error:
             message = f"{wheel} cannot be read: {error.strerror}"
             raise InputError.at("the command line", "--wheel", message, "Name a file that exists.") from error
-    digest, _ = _recorded()
-    return digest
+    return _recorded()[0]
 
 
 def installed_wheel() -> Path:

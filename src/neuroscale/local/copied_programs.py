@@ -39,7 +39,7 @@ def copy_cache(target: Path) -> None:
         if not (copy.exists() and copy.samefile(wheel)):
             new = copy.with_name(".new")
             new.unlink(missing_ok=True)
-            link_or_copy(wheel, new)
+            link_or_copy(str(wheel), str(new))
             new.replace(copy)
 
 
