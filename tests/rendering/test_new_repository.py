@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import subprocess
 from typing import Any
@@ -14,9 +15,11 @@ from neuroscale.core.yaml_io import dump, read_mapping
 from neuroscale.rendering.new_repository import new_files, read_new_repository
 from neuroscale.rendering.planning_inputs import read_planning_inputs
 from neuroscale.rendering.platform.files import differences, render_repository
-from neuroscale.repo.layout import BUDGETS, CATALOG_INFO, MANIFESTS, TEAMS, FileClass, file_class
+from neuroscale.repo.layout import BUDGETS, CATALOG_INFO, MANIFESTS, PIN, REQUIREMENTS, TEAMS, FileClass, file_class
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 
+NOT_HERS = re.compile(r"(?<![\w-])(?:src|scripts|tests)/|`make [^`]*`|^ +make .*|\.venv/bin|pytest", re.MULTILINE)
+"""Places and commands that only the tool's own repository has."""
 EXAMPLE, DELIVERED = FolderSnapshot(delivered.EXAMPLE), FolderSnapshot(delivered.FOLDER)
 START = FolderSnapshot(delivered.START)
 
@@ -128,6 +131,23 @@ def test_no_file_of_the_tool_is_among_them_and_the_catalog_of_services_is_as_her
     files = made(ACME)
     assert [path for path in files if file_class(path) in (FileClass.TOOL, None)] == []
     assert files[CATALOG_INFO] == (delivered.FOLDER / CATALOG_INFO).read_bytes()
+
+
+def test_each_document_is_true_in_the_repository_that_holds_it() -> None:
+    files = made(ACME) | dict.fromkeys((PIN, REQUIREMENTS), b"")
+    folders = {posixpath.dirname(path) for path in files}
+    documents = {path: content.decode() for path, content in files.items() if path.endswith(".md")}
+    assert len(documents) >= 9
+    for path, text in documents.items():
+        links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if ":" not in link]
+        targets = [posixpath.normpath(posixpath.join(posixpath.dirname(path), link)) for link in links]
+        there = [
+            target in files or any(f"{folder}/".startswith(f"{target}/") for folder in folders) for target in targets
+        ]
+        assert all(there), (path, links, there)
+        assert NOT_HERS.findall(re.sub(r"https?://\S+", "", text)) == [], path
+        named = re.findall(r"(?<![\w/.])\.?\w[\w.<>*{},-]*(?:/[\w.<>*{},-]+)+/?", re.sub(r"\(?https?://\S+", "", text))
+        assert [name for name in named if file_class(name) is FileClass.TOOL] == [], path
 
 
 @pytest.mark.parametrize(
