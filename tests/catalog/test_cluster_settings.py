@@ -83,7 +83,7 @@ def test_an_environment_may_say_what_its_cluster_needs(fields: dict[str, Any]) -
         ("local", {"charts": {"kserve": {"a": 1}}}, "Leave charts out"),
         ("local", {"certificate": ACME}, "Leave certificate out"),
         ("dev", {"charts": {"kserve": {}}}, "environments.dev.charts.kserve"),
-        ("local", {"secret_store": STORE}, "there is no Secret to write"),
+        ("local", {"secret_store": STORE}, "has no External Secrets"),
         ("dev", {"secret_store": {**STORE, "path": "neuroscale/{namespace}"}}, "one entry for every Secret"),
         ("dev", {"secret_store": {**STORE, "path": "{team}/{secret}"}}, "secret_store.path"),
         ("dev", {"secret_store": {"kind": "vault", "store": "vault"}}, "secret_store.kind"),
@@ -141,9 +141,9 @@ def test_a_plan_changes_with_what_it_holds_of_the_cluster_and_with_nothing_else(
     recorded = load_plan((ROOT / "manifests/local/tiny-moe/plan.yaml").read_text(), "plan.yaml").lock
     assert recorded.entries["settings/local"] == _settings_digest(SETTINGS.environments["local"])
     unplanned: tuple[dict[str, Any], ...] = ({"domain": "a.example.com"}, {"certificate": ACME})
-    unplanned += ({"charts": {"opencost": {"a": 1}}}, {"secret_store": STORE}, {"dns": {}})
+    unplanned += ({"charts": {"opencost": {"a": 1}}}, {"dns": {}})
     planned: tuple[dict[str, Any], ...] = (IDENTITY, {"service_account": {}}, {"dns": {"node_local": True}})
-    planned += ({"prometheus": {"port": 9}}, {"opencost": {"port": 9}})
+    planned += ({"prometheus": {"port": 9}}, {"opencost": {"port": 9}}, {"secret_store": STORE})
     for field in unplanned:
         assert _settings_digest(with_settings({"dev": field}).environments["dev"]) == _settings_digest(silent)
     for field in planned:

@@ -208,6 +208,9 @@ RENDERED_KINDS = {
     "networkpolicy.yaml": "NetworkPolicy",
     "poddisruptionbudget.yaml": "PodDisruptionBudget",
 }
+KEY_FILE = "externalsecret.yaml"
+"""The file by which External Secrets writes a service's API key: only where the environment has a secret store."""
+POSSIBLE_KINDS = {**RENDERED_KINDS, KEY_FILE: "ExternalSecret"}
 
 
 @dataclass(frozen=True)
