@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from neuroscale.catalog.allowed_places import full_image
 from neuroscale.catalog.cluster_settings import METADATA_SERVERS
-from neuroscale.catalog.settings import Settings, check_settings, domain_notes
+from neuroscale.catalog.settings import Settings, check_settings, domain_notes, image_notes
 from neuroscale.core.errors import InputError
 from neuroscale.core.validation import parse
 from neuroscale.core.yaml_io import dump
@@ -123,6 +124,28 @@ def test_environments_that_name_no_domain_stay_as_they_were_and_are_noted() -> N
     # The platform on this machine is reached at the loopback, whatever its domain.
     assert domain_notes(with_settings({"dev": {"domain": "dev.models.example.com"}})) == []
     assert domain_notes(SETTINGS) == []
+
+
+def test_a_runtime_whose_image_the_settings_do_not_allow_is_noted() -> None:
+    assert image_notes(SETTINGS, CATALOG) == []
+    assert image_notes(SETTINGS.model_copy(update={"registries": None}), CATALOG) == []
+    notes = image_notes(SETTINGS.model_copy(update={"registries": ("registry.acme.example/vllm/",)}), CATALOG)
+    assert {note.where for note in notes} == {f"platform/catalog/runtimes/{name}.yaml" for name in CATALOG.runtimes}
+    assert all("allowed-registries refuses" in note.message for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("image", "full"),
+    [
+        ("vllm/vllm-openai:v1", "docker.io/vllm/vllm-openai:v1"),
+        ("python:3", "docker.io/library/python:3"),
+        ("quay.io/a/b:1", "quay.io/a/b:1"),
+        ("localhost/a", "localhost/a"),
+        ("here:5000/a", "here:5000/a"),
+    ],
+)
+def test_an_image_without_a_registry_is_docker_hubs(image: str, full: str) -> None:
+    assert full_image(image) == full
 
 
 def test_files_of_one_cluster_never_lie_among_those_of_a_kind() -> None:

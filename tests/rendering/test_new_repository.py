@@ -83,7 +83,9 @@ ACME: dict[str, Any] = {
 
 
 def made(answers: dict[str, Any]) -> dict[str, bytes]:
-    return new_files(read_new_repository(dump(answers), "answers.yaml"), DELIVERED, EXAMPLE, START, tracked())
+    return new_files(
+        read_new_repository(dump(answers), "answers.yaml"), DELIVERED, EXAMPLE, START, tracked(), "answers.yaml"
+    )
 
 
 def test_for_the_examples_answers_every_file_is_the_examples_byte_by_byte() -> None:
@@ -172,3 +174,42 @@ def test_answers_that_cannot_be_used_are_named_with_what_would_do(
         made({**ACME, **change})
     assert place in str(caught.value)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"storage": ["file://"]}, "storage"),
+        ({"storage": ["hf://", "hf://x"]}, "storage"),
+        ({"registries": ["acme"]}, "registries"),
+        ({"domain": "Models"}, "domain"),
+        ({"default_branch": ""}, "default_branch"),
+        ({"owners": {"services": ["@a"], "platform": ["acme"], "catalog": ["@a"]}}, "owners"),
+        *(
+            (
+                {"environments": {"x": {"cluster": "gke", "accelerators": ["nvidia-l4"], **fields}}},
+                f"environments.x.{at}",
+            )
+            for fields, at in (
+                ({"store": "nowhere"}, "store"),
+                ({"domain": "X"}, "domain"),
+                ({"accelerators": ["nvidia-l5"]}, "accelerators"),
+                ({"price_lists": ["y"]}, "price_lists"),
+                ({"more": {"max_replicas": 0}}, "more.max_replicas"),
+                ({"more": {"dns": {"addresses": ["x"]}}}, "more.dns"),
+                ({"more": {"secret_store": {"kind": "external-secrets"}}}, "more.secret_store"),
+            )
+        ),
+        (
+            {"teams": {"search": {**ACME["teams"]["search"], "quota": {"accelerators": {"nvidia.com/gpu": -1}}}}},
+            "teams.search.quota",
+        ),
+    ],
+)
+def test_a_bad_answer_is_named_by_the_field_of_the_answers(change: dict[str, Any], field: str) -> None:
+    with pytest.raises(InputError) as caught:
+        made({**ACME, **change})
+    for problem in caught.value.problems:
+        assert problem.where == "answers.yaml"
+        assert problem.line is None or problem.line > 0
+        assert problem.field.startswith(field), problem

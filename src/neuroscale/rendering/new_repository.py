@@ -7,7 +7,9 @@ What belongs to the tool is left out: the repository names the tool's version an
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -128,17 +130,25 @@ def own_files(answers: NewRepository, example: Snapshot) -> dict[str, str]:
 
 
 def new_files(
-    answers: NewRepository, delivered: Snapshot, example: Snapshot, start: Snapshot, paths: Iterable[str]
+    answers: NewRepository,
+    delivered: Snapshot,
+    example: Snapshot,
+    start: Snapshot,
+    paths: Iterable[str],
+    where: str = "the answers",
 ) -> dict[str, bytes]:
     """Every file of the organisation's repository, by path.
 
     `delivered`: the tool's files, of which `paths` are those to choose from; `example`: the example organisation's own;
-    `start`: the texts of STARTS. Raises InputError with every problem of the answers, as the settings, the catalog and
-    the gate would have it.
+    `start`: the texts of STARTS; `where`: the file of the answers. Raises InputError with every problem of the answers,
+    as the settings, the catalog and the gate would have it.
     """
     own = own_files(answers, example)
-    inputs = read_planning_inputs(_organisation(delivered, own))
-    _check_names(answers, inputs)
+    try:
+        inputs = read_planning_inputs(_organisation(delivered, own))
+    except InputError as error:
+        raise InputError([_of_answers(problem, answers, where) for problem in error.problems]) from error
+    _check_names(answers, inputs, where)
     own |= dict(_examples(answers, example, inputs))
     wanted = [
         path for path in paths if path not in STARTS and file_class(path) in (FileClass.RENDERED, FileClass.MERGED)
@@ -246,7 +256,28 @@ def _budget(centre: str, budget: NewBudget, text: str) -> str:
     return with_value(text, ["owner"], budget.owner)
 
 
-def _check_names(answers: NewRepository, inputs: PlanningInputs) -> None:
+def _of_answers(problem: Problem, answers: NewRepository, where: str) -> Problem:
+    """A problem of a file that is made of the answers, at the field of the answers that it comes from."""
+    if problem.where != SETTINGS:
+        for folder, field in ((TEAMS, "teams"), (BUDGETS, "budgets")):
+            if problem.where.startswith(f"{folder}/"):
+                name = problem.where.removeprefix(f"{folder}/").removesuffix(".yaml")
+                return replace(problem, where=where, field=f"{field}.{name}.{problem.field}".rstrip("."), line=None)
+        return problem
+    field = re.sub(r"^repository\.(url$)?", lambda match: "repository" if match[1] else "", problem.field)
+    if field.startswith("production."):
+        field = "environments"
+    names = field.split(".")
+    if names[0] == "environments" and len(names) > 2:
+        rest = names[3:] if names[2] == "models" and names[3:] in (["hub"], ["store"]) else names[2:]
+        is_more = re.match(r"\w+", rest[0])
+        if is_more and is_more[0] in answers.environments[names[1]].more:
+            rest = ["more", *rest]
+        field = ".".join([*names[:2], *rest])
+    return replace(problem, where=where, field=field, line=None)
+
+
+def _check_names(answers: NewRepository, inputs: PlanningInputs, where: str) -> None:
     """Raises InputError for a quota of an accelerator that no environment has."""
     known = {
         way.resource
@@ -256,7 +287,7 @@ def _check_names(answers: NewRepository, inputs: PlanningInputs) -> None:
     }
     problems = [
         Problem(
-            "the answers",
+            where,
             f"teams.{name}.quota.accelerators",
             f"{resource!r} is a resource of no environment's accelerators",
             f"Write one of {', '.join(sorted(known)) or 'none'}.",

@@ -43,11 +43,11 @@ def pin_problems(snapshot: Snapshot) -> list[Problem]:
     if not isinstance(tool, dict) or set(tool) != {"version", "sha256"}:
         return [Problem(PIN, "tool", "does not hold exactly version and sha256", "Write both as quoted text.")]
     lines = "\n".join(line for line in text.splitlines() if line.strip() and not line.strip().startswith("#"))
-    found = list(_REQUIREMENT.finditer(lines))
+    packages = list(_REQUIREMENT.finditer(lines))
     if rest := _REQUIREMENT.sub("", lines).strip():
         message = f"holds more than packages with a version and digests: {rest.splitlines()[0][:80]!a}"
         return [Problem(REQUIREMENTS, "", message, "Remove it: only what a digest names may be installed.")]
-    own = [match for match in found if match["name"].lower().replace("_", "-") == "neuroscale"]
+    own = [match for match in packages if match["name"].lower().replace("_", "-") == "neuroscale"]
     digests = [re.findall(r"sha256:([0-9a-f]{64})", match["hashes"]) for match in own]
     if [match["version"] for match in own] != [tool["version"]] or digests != [[tool["sha256"]]]:
         message = f"does not install exactly the tool that {PIN} names"
