@@ -270,8 +270,8 @@ def _of_answers(problem: Problem, answers: NewRepository, where: str) -> Problem
     names = field.split(".")
     if names[0] == "environments" and len(names) > 2:
         rest = names[3:] if names[2] == "models" and names[3:] in (["hub"], ["store"]) else names[2:]
-        is_more = re.match(r"\w+", rest[0])
-        if is_more and is_more[0] in answers.environments[names[1]].more:
+        environment = answers.environments.get(names[1])
+        if environment is not None and rest[0].partition("[")[0] in environment.more:
             rest = ["more", *rest]
         field = ".".join([*names[:2], *rest])
     return replace(problem, where=where, field=field, line=None)
