@@ -26,10 +26,10 @@ from neuroscale.core.validation import suggest
 from neuroscale.local import kserve
 from neuroscale.local.process import is_running
 from neuroscale.policies.policy_set import PolicySet, load_policy_set
-from neuroscale.repo.layout import LOCAL_STATE, POLICIES, find_root
+from neuroscale.repo.layout import LOCAL_STATE, find_root
 from neuroscale.repo.snapshot import FolderSnapshot, Snapshot
 from policy_mutation.judge_live import Live, LiveStrength, measure_live
-from policy_mutation.strength import Strength, cells, measure, titles, total, with_table
+from policy_mutation.strength import TABLE, Strength, cells, measure, titles, total, with_table
 
 _JUDGED_IN = "default"
 _LIVE_TITLES = (
@@ -47,7 +47,7 @@ def mutate_policies(
     every: Annotated[
         int, typer.Option("--one-in", min=1, help="Judge one mutant in so many, always the same ones.")
     ] = 1,
-    write: Annotated[bool, typer.Option("--write", help="Renew the table of policies/README.md.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Renew the table of docs/policy-strength.md.")] = False,
     live: Annotated[
         bool, typer.Option("--live", help="Send the test objects' mutants to the running local platform, as dry runs.")
     ] = False,
@@ -100,8 +100,8 @@ def mutate_policies(
 
 
 def _renew(root: Path, found: Strength) -> None:
-    path = root / POLICIES / "README.md"
-    write_public(path, with_table(path.read_text(encoding="utf-8"), found.rows, f"{POLICIES}/README.md"))
+    path = root / TABLE
+    write_public(path, with_table(path.read_text(encoding="utf-8"), found.rows, TABLE))
 
 
 def _as_mapping(found: Strength) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Counts the mutants of policies and who caught each, and writes the table of policies/README.md."""
+"""Counts the mutants of policies and who caught each, and writes the table of docs/policy-strength.md."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from policy_mutation.mutant import Mutant
 from policy_mutation.resource_mutants import resource_mutants
 from policy_mutation.statement import Equivalent, Statement, read_statement
 
+TABLE = "docs/policy-strength.md"
+"""The document that holds the table of these counts."""
 SHARED_TEXT = "(shared text)"
 """The row of the mutants of the text that several policies share."""
 _FAULTS = (Stage.ELSEWHERE, Stage.ERROR, Stage.NOBODY)
@@ -225,14 +227,14 @@ def strength_table(rows: Sequence[Row]) -> str:
 
 
 def written(text: str) -> dict[str, tuple[int, ...]]:
-    """The numbers of the table in the README, by the policy's name."""
+    """The numbers of the table in the document, by the policy's name."""
     found = _BLOCK.search(text)
     rows = [line.strip("| ").split(" | ") for line in found[0].splitlines() if line.startswith("|")] if found else []
     return {row[0]: tuple(map(int, row[1:])) for row in rows[2:]}
 
 
 def with_table(text: str, rows: Sequence[Row], where: str) -> str:
-    """The README with the table renewed. Raises InputError if its place is not marked."""
+    """The document with the table renewed. Raises InputError if its place is not marked."""
     if not _BLOCK.search(text):
         raise InputError(Problem(where, "", "does not mark the table's place", f"Write {BEGIN} and {END} in it."))
     return _BLOCK.sub(lambda _: f"{BEGIN}\n{strength_table(rows)}\n{END}", text)

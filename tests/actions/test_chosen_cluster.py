@@ -17,6 +17,7 @@ from neuroscale.actions.chosen_cluster import Where, asked_cluster, clone_for, o
 from neuroscale.actions.progress import Progress
 from neuroscale.actions.retirement import what_remains
 from neuroscale.actions.workflow_environment import GATEWAY_VARIABLE
+from neuroscale.catalog.cluster_settings import SecretStore
 from neuroscale.cluster.command_lines import command_lines
 from neuroscale.core.files import write_private
 from neuroscale.local import control_plane, prometheus
@@ -125,6 +126,13 @@ def test_the_line_that_removes_a_retired_services_key_asks_the_platform_whose_fo
     elsewhere, _ = what_remains(make_plan(environment="dev"), tmp_path, local=False)
     assert "gone: kubectl --namespace team-alpha delete secret" in elsewhere, "others read it on their own machines"
     assert "the cluster deletes it with the service" in elsewhere, "as its owner, where `key.ensure` made it"
+
+
+def test_a_retired_services_key_remains_in_the_store_that_it_comes_from(tmp_path: Path) -> None:
+    made, store = make_plan(environment="dev"), SecretStore(kind="external-secrets", store="vault")
+    around = made.surroundings.model_copy(update={"secret_store": store})
+    told, _ = what_remains(made.model_copy(update={"surroundings": around}), tmp_path, local=False)
+    assert f"Its entry team-alpha/{made.service}-api-key in the store vault remains." in told
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from neuroscale.catalog.allowed_places import full_image
 from neuroscale.catalog.cluster_settings import METADATA_SERVERS
-from neuroscale.catalog.settings import Settings, check_settings, domain_notes
+from neuroscale.catalog.settings import Settings, check_settings, domain_notes, image_notes
 from neuroscale.core.errors import InputError
 from neuroscale.core.validation import parse
 from neuroscale.core.yaml_io import dump
@@ -83,7 +84,7 @@ def test_an_environment_may_say_what_its_cluster_needs(fields: dict[str, Any]) -
         ("local", {"charts": {"kserve": {"a": 1}}}, "Leave charts out"),
         ("local", {"certificate": ACME}, "Leave certificate out"),
         ("dev", {"charts": {"kserve": {}}}, "environments.dev.charts.kserve"),
-        ("local", {"secret_store": STORE}, "there is no Secret to write"),
+        ("local", {"secret_store": STORE}, "has no External Secrets"),
         ("dev", {"secret_store": {**STORE, "path": "neuroscale/{namespace}"}}, "one entry for every Secret"),
         ("dev", {"secret_store": {**STORE, "path": "{team}/{secret}"}}, "secret_store.path"),
         ("dev", {"secret_store": {"kind": "vault", "store": "vault"}}, "secret_store.kind"),
@@ -125,6 +126,28 @@ def test_environments_that_name_no_domain_stay_as_they_were_and_are_noted() -> N
     assert domain_notes(SETTINGS) == []
 
 
+def test_a_runtime_whose_image_the_settings_do_not_allow_is_noted() -> None:
+    assert image_notes(SETTINGS, CATALOG) == []
+    assert image_notes(SETTINGS.model_copy(update={"registries": None}), CATALOG) == []
+    notes = image_notes(SETTINGS.model_copy(update={"registries": ("registry.acme.example/vllm/",)}), CATALOG)
+    assert {note.where for note in notes} == {f"platform/catalog/runtimes/{name}.yaml" for name in CATALOG.runtimes}
+    assert all("allowed-registries refuses" in note.message for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("image", "full"),
+    [
+        ("vllm/vllm-openai:v1", "docker.io/vllm/vllm-openai:v1"),
+        ("python:3", "docker.io/library/python:3"),
+        ("quay.io/a/b:1", "quay.io/a/b:1"),
+        ("localhost/a", "localhost/a"),
+        ("here:5000/a", "here:5000/a"),
+    ],
+)
+def test_an_image_without_a_registry_is_docker_hubs(image: str, full: str) -> None:
+    assert full_image(image) == full
+
+
 def test_files_of_one_cluster_never_lie_among_those_of_a_kind() -> None:
     dev = SETTINGS.environments["dev"].model_copy(update={"domain": "a.example.com"})
     settings = SETTINGS.model_copy(
@@ -141,9 +164,9 @@ def test_a_plan_changes_with_what_it_holds_of_the_cluster_and_with_nothing_else(
     recorded = load_plan((ROOT / "manifests/local/tiny-moe/plan.yaml").read_text(), "plan.yaml").lock
     assert recorded.entries["settings/local"] == _settings_digest(SETTINGS.environments["local"])
     unplanned: tuple[dict[str, Any], ...] = ({"domain": "a.example.com"}, {"certificate": ACME})
-    unplanned += ({"charts": {"opencost": {"a": 1}}}, {"secret_store": STORE}, {"dns": {}})
+    unplanned += ({"charts": {"opencost": {"a": 1}}}, {"dns": {}})
     planned: tuple[dict[str, Any], ...] = (IDENTITY, {"service_account": {}}, {"dns": {"node_local": True}})
-    planned += ({"prometheus": {"port": 9}}, {"opencost": {"port": 9}})
+    planned += ({"prometheus": {"port": 9}}, {"opencost": {"port": 9}}, {"secret_store": STORE})
     for field in unplanned:
         assert _settings_digest(with_settings({"dev": field}).environments["dev"]) == _settings_digest(silent)
     for field in planned:

@@ -34,12 +34,38 @@ def clone(tmp_path: Path) -> Repository:
     return found
 
 
-def test_missing_keys_are_made_once_and_shown_to_nobody(api_server: ApiServer, clone: Repository) -> None:
+def in_cluster_of_teams(api_server: ApiServer) -> tuple[str | Path, ...]:
+    """The command's arguments for a cluster with the teams' namespaces, as the user of the smoke tests."""
     install_kinds(api_server)
     found = [one for text in tenancy.render_tenancy(CATALOG).values() for one in yaml.safe_load_all(text)]
     for one in sorted(found, key=lambda one: one["kind"] != "Namespace"):
         api_server.cluster.apply(one)
     kubeconfig = api_server.kubeconfig_of("keys-test", (tenancy.SMOKE_TESTS,))
+    return ("keys", "--environment", "local", "--kubeconfig", kubeconfig, "--context", api_server.context)
+
+
+def test_a_key_that_external_secrets_writes_is_not_made(api_server: ApiServer, tmp_path: Path) -> None:
+    clone = Repository(tmp_path / "clone")
+    files: dict[str, bytes | str | None] = {**service_files("made-here"), **service_files("stored-key")}
+    files["manifests/local/stored-key/externalsecret.yaml"] = "kind: ExternalSecret\n"
+    for path in (path for folder in ("platform", "templates", "policies") for path in (ROOT / folder).rglob("*")):
+        if path.is_file():
+            files[path.relative_to(ROOT).as_posix()] = path.read_bytes()
+    clone.commit(files)
+    arguments = (*in_cluster_of_teams(api_server), "--repository", clone.root)
+    said = run(*arguments)
+    assert said.status == 0, said.out + said.err
+    assert "local: External Secrets writes the keys of 1 service; none is made" in said.out
+    assert "local: 1 of 1 services have a key" in said.out
+    assert api_server.cluster.get("v1", "Secret", "made-here-api-key", NAMESPACE) is not None
+    assert api_server.cluster.get("v1", "Secret", "stored-key-api-key", NAMESPACE) is None
+    clone.commit({path: None for path in files if path.startswith("manifests/local/made-here/")})
+    said = run(*arguments)
+    assert (said.status, said.out) == (0, "local: External Secrets writes the keys of 1 service; none is made\n")
+
+
+def test_missing_keys_are_made_once_and_shown_to_nobody(api_server: ApiServer, clone: Repository) -> None:
+    arguments = in_cluster_of_teams(api_server)
 
     def keys() -> list[str]:
         secrets = [
@@ -48,7 +74,6 @@ def test_missing_keys_are_made_once_and_shown_to_nobody(api_server: ApiServer, c
         return [base64.b64decode(one["data"]["api-key"]).decode() for one in secrets if one is not None]
 
     assert keys() == []
-    arguments = ("keys", "--environment", "local", "--kubeconfig", kubeconfig, "--context", api_server.context)
     said = run(*arguments, "--repository", clone.root)
     assert said.status == 0, said.out + said.err
     made = keys()

@@ -279,6 +279,14 @@ def test_a_key_is_made_once_with_its_owner_and_never_overwritten(lab: Pods, clus
     assert owner["uid"] == service["metadata"]["uid"]
 
 
+def test_a_key_that_external_secrets_has_not_written_yet_is_not_made(lab: Pods, cluster: Cluster) -> None:
+    file = f"manifests/dev/{lab.service}/externalsecret.yaml"
+    with pytest.raises(InputError, match=rf"External Secrets writes it .* Enter the key there, as {file} names it"):
+        key.check_stored(cluster, lab.namespace, lab.service, file)
+    key.ensure(cluster, lab.namespace, lab.service)
+    key.check_stored(cluster, lab.namespace, lab.service, file)
+
+
 def test_a_key_that_came_before_its_service_goes_with_it_later(lab: Pods, cluster: Cluster) -> None:
     first = key.ensure(cluster, lab.namespace, lab.service)
     assert "ownerReferences" not in (cluster.get("v1", "Secret", "chat-api-key", lab.namespace) or {})["metadata"]

@@ -11,11 +11,16 @@ import pytest
 from neuroscale.catalog.cluster_settings import Dns
 from neuroscale.core.errors import InputError
 from neuroscale.gate.check import Run
-from neuroscale.gate.checks.judged_kinds import _declared
-from neuroscale.gate.checks.open_networks import open_rules
+from neuroscale.gate.checks.judged_kinds import _environment
+from neuroscale.gate.checks.open_networks import Answering, open_rules
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.repo.layout import TEMPLATE, ServicePath
 from platform_repository import SETTINGS
+
+
+def _declared(of: Run, manifest: Manifest) -> Answering:
+    environment = _environment(of, manifest)
+    return environment.answering_addresses if environment else ()
 
 
 def declared_by(**fields: Any) -> frozenset[tuple[str, str, int]]:

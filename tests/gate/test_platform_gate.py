@@ -171,6 +171,19 @@ def test_a_change_of_settings_with_one_domain_for_two_clusters_is_told_the_fix_a
     assert "Note: platform/settings.yaml: domain: models.example.com is the domain of dev and prod" in said
 
 
+def test_a_runtime_whose_image_no_registry_of_the_settings_holds_is_told_and_passes(repository: Repository) -> None:
+    file = "platform/catalog/runtimes/neuroscale-vllm.yaml"
+    edit(repository.root, file, 'image: "vllm/', 'image: "registry.acme.example/vllm/')
+    rendered(repository.root)
+    repository.commit({}, "a mirror")
+    result = evaluated(repository)
+    assert result is not None
+    assert [(one.rule, one.severity, one.file) for one in result.findings] == [
+        ("image-not-allowed", Severity.NOTICE, file)
+    ]
+    assert "add its registry to `registries` in platform/settings.yaml" in result.findings[0].fix
+
+
 def test_who_renders_otherwise_than_the_change_does_not_judge_it(repository: Repository) -> None:
     """The base's gate would refuse every change of a template together with its rendering."""
     older = {

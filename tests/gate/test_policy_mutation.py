@@ -39,7 +39,7 @@ from policy_mutation.mutant import Mutant
 from policy_mutation.policy_mutants import PolicyMutant, expression_changes, policy_mutants, shared_mutants
 from policy_mutation.resource_mutants import resource_mutants
 from policy_mutation.statement import Equivalent, Statement, read_statement
-from policy_mutation.strength import SHARED_TEXT, _unused, measure, strength_table, total, with_table, written
+from policy_mutation.strength import SHARED_TEXT, TABLE, _unused, measure, strength_table, total, with_table, written
 from roots import ROOT
 
 SMALL = "no-legacy-deployment-mode"
@@ -60,7 +60,7 @@ def mutants() -> list[Mutant]:
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """A repository with one small policy."""
-    for path in (f"policies/{SMALL}", "policies/tripwires.yaml", "policies/README.md", "platform/settings.yaml"):
+    for path in (f"policies/{SMALL}", "policies/tripwires.yaml", TABLE, "platform/settings.yaml"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (ROOT / path).is_dir() else shutil.copyfile)(ROOT / path, tmp_path / path)
     return tmp_path
@@ -181,7 +181,7 @@ def test_a_text_of_an_expression_is_no_code() -> None:
 
 @pytest.mark.tools
 def test_the_table_counts_the_mutants_that_are_made_today_and_names_none_that_passes(mutants: list[Mutant]) -> None:
-    table = written((ROOT / "policies" / "README.md").read_text(encoding="utf-8"))
+    table = written((ROOT / TABLE).read_text(encoding="utf-8"))
     assert {name: row[0] for name, row in table.items() if name in NAMES} == dict(
         Counter(one.policy for one in mutants)
     ), RENEW
@@ -208,8 +208,8 @@ def test_a_sample_of_the_mutants_is_caught_as_the_table_says(tmp_path: Path) -> 
     assert found.unused == ()
     assert total(found.rows).objects > 20
     if NIGHT:
-        readme = (ROOT / "policies" / "README.md").read_text(encoding="utf-8")
-        assert with_table(readme, found.rows, "README.md") == readme, RENEW
+        document = (ROOT / TABLE).read_text(encoding="utf-8")
+        assert with_table(document, found.rows, TABLE) == document, RENEW
 
 
 # What must be seen ----------------------------------------------------------------------------------------------------

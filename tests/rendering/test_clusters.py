@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
 
 from neuroscale.catalog.settings import Settings
+from neuroscale.cluster.endpoint import key
 from neuroscale.core.errors import InputError
 from neuroscale.core.validation import parse
 from neuroscale.core.yaml_io import dump
 from neuroscale.gate.checks.open_networks import open_rules
+from neuroscale.gate.checks.stored_keys import stored_key_findings
+from neuroscale.manifests.objects import read_manifests
 from neuroscale.planning.plan import dump_plan, load_plan
 from neuroscale.planning.planner import plan
+from neuroscale.rendering.object_names import secret_name
 from neuroscale.rendering.platform import files
 from neuroscale.rendering.platform.chart_pods import platform_pods
 from neuroscale.rendering.service_folder import render
+from neuroscale.repo.layout import KEY_FILE, ServicePath
 from neuroscale.repo.layout import SETTINGS as FILE
 from plan_factory import make_request
 from platform_repository import CATALOG, SETTINGS, SNAPSHOT, TEMPLATE, rendered_platform
@@ -24,6 +30,7 @@ from platform_repository import CATALOG, SETTINGS, SNAPSHOT, TEMPLATE, rendered_
 GOOGLE = {"iam.gke.io/gcp-service-account": "models@example-project.iam.gserviceaccount.com"}
 CERT_MANAGER = {"serviceAccount": {"annotations": {"iam.gke.io/gcp-service-account": "dns@example.com"}}}
 IDENTITY = {"workload_identity": "gke", "service_account": {"annotations": GOOGLE, "bucket_secret": "bucket"}}
+STORE = {"kind": "external-secrets", "store": "vault", "path": "models/{namespace}/{secret}"}
 
 
 def changed(**environments: dict[str, Any]) -> Settings:
@@ -155,8 +162,7 @@ def test_every_team_gets_the_account_in_that_environment_alone() -> None:
 
 
 def test_the_secrets_of_a_team_come_out_of_the_store_of_the_environment() -> None:
-    store = {"kind": "external-secrets", "store": "vault", "path": "models/{namespace}/{secret}"}
-    found = rendered(dev={**IDENTITY, "secret_store": store})
+    found = rendered(dev={**IDENTITY, "secret_store": STORE})
     account, bucket, token = documents(found["platform/clusters/dev/teams/team-beta.yaml"])
     assert account == documents(rendered(dev=IDENTITY)["platform/clusters/dev/teams/team-beta.yaml"])[0]
     for one in (bucket, token):
@@ -223,6 +229,59 @@ def test_dns_of_the_environment_answers_beside_kube_dns() -> None:
     ]
     assert {port["port"] for port in egress[0]["ports"]} == {53}
     assert egress[1:] == plain[1:]
+
+
+def test_the_key_of_a_service_comes_out_of_the_store_as_the_secret_that_would_be_made() -> None:
+    request = make_request()
+    with_store, without = (
+        render(request, plan(request, CATALOG, settings, TEMPLATE.version), TEMPLATE)
+        for settings in (changed(dev={"secret_store": STORE}), changed())
+    )
+    assert set(with_store) - set(without) == {KEY_FILE}
+    service, before = (yaml.safe_load(texts["inferenceservice.yaml"]) for texts in (with_store, without))
+    assert service == before
+    assert {name for name in without if without[name] != with_store[name]} == {"plan.yaml", "inferenceservice.yaml"}
+    found = yaml.safe_load(with_store[KEY_FILE])
+    assert (found["metadata"]["name"], found["metadata"]["namespace"]) == (request.service, "team-alpha")
+    assert found["spec"]["secretStoreRef"] == {"name": "vault", "kind": "ClusterSecretStore"}
+    # What `key.ensure` makes: name, type, labels and entry.
+    target = found["spec"]["target"]
+    wanted = key.reference(service)
+    assert wanted is not None
+    labels = key._belonging(request.service, {"metadata": {**service["metadata"], "uid": "1"}}, {})["labels"]
+    assert target["name"] == wanted.name == secret_name(request.service)
+    assert target["template"] == {"type": "Opaque", "metadata": {"labels": labels}}
+    stored = {"key": f"models/team-alpha/{wanted.name}", "property": wanted.entry}
+    assert found["spec"]["data"] == [{"secretKey": wanted.entry, "remoteRef": stored}]
+    # Nothing else of the store, and nothing that is not the judge's whole form.
+    (manifest,) = read_manifests(with_store[KEY_FILE].encode(), f"x/{KEY_FILE}", ServicePath("dev", request.service))
+    assert (
+        list(
+            stored_key_findings(
+                "kinds", manifest, changed(dev={"secret_store": STORE}).environments["dev"].secret_store
+            )
+        )
+        == []
+    )
+
+
+def test_argo_cd_takes_an_external_secret_where_the_environment_has_a_store_alone() -> None:
+    found = rendered(dev={"secret_store": STORE})
+    different = {path for path in found if found[path] != SILENT.get(path)}
+    teams = {path for path in different if path.startswith("platform/clusters/dev/teams/")}
+    assert different - teams == {f"platform/argocd/dev/{name}.yaml" for name in ("projects", "root", "services")}
+    (project,) = (
+        one for one in documents(found["platform/argocd/dev/projects.yaml"]) if one["metadata"]["name"] == "services"
+    )
+    assert {"group": "external-secrets.io", "kind": "ExternalSecret"} in project["spec"]["namespaceResourceWhitelist"]
+    assert KEY_FILE in found["platform/argocd/dev/services.yaml"]
+
+
+def test_a_template_that_does_not_render_the_key_is_named() -> None:
+    request, kept = make_request(), {path: text for path, text in TEMPLATE.files.items() if KEY_FILE not in path}
+    made = plan(request, CATALOG, changed(dev={"secret_store": STORE}), TEMPLATE.version)
+    with pytest.raises(InputError, match=rf"Let it render exactly .*{KEY_FILE}"):
+        render(request, made, replace(TEMPLATE, files=kept))
 
 
 def test_plans_of_an_environment_that_says_nothing_hold_nothing_new() -> None:

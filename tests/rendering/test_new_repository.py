@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import subprocess
 from typing import Any
@@ -14,10 +15,13 @@ from neuroscale.core.yaml_io import dump, read_mapping
 from neuroscale.rendering.new_repository import new_files, read_new_repository
 from neuroscale.rendering.planning_inputs import read_planning_inputs
 from neuroscale.rendering.platform.files import differences, render_repository
-from neuroscale.repo.layout import CATALOG_INFO, MANIFESTS, FileClass, file_class
+from neuroscale.repo.layout import CATALOG_INFO, MANIFESTS, PIN, REQUIREMENTS, FileClass, file_class
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 
+NOT_HERS = re.compile(r"(?<![\w-])(?:src|scripts|tests)/|`make [^`]*`|^ +make .*|\.venv/bin|pytest", re.MULTILINE)
+"""Places and commands that only the tool's own repository has."""
 EXAMPLE, DELIVERED = FolderSnapshot(delivered.EXAMPLE), FolderSnapshot(delivered.FOLDER)
+START = FolderSnapshot(delivered.START)
 
 
 def tracked() -> list[str]:
@@ -56,7 +60,9 @@ ACME: dict[str, Any] = {
 
 
 def made(answers: dict[str, Any]) -> dict[str, bytes]:
-    return new_files(read_new_repository(dump(answers), "answers.yaml"), DELIVERED, EXAMPLE, tracked())
+    return new_files(
+        read_new_repository(dump(answers), "answers.yaml"), DELIVERED, EXAMPLE, START, tracked(), "answers.yaml"
+    )
 
 
 def test_for_the_examples_answers_every_file_is_the_examples_byte_by_byte() -> None:
@@ -106,6 +112,23 @@ def test_no_file_of_the_tool_is_among_them_and_the_catalog_of_services_is_as_her
     assert files[CATALOG_INFO] == (delivered.FOLDER / CATALOG_INFO).read_bytes()
 
 
+def test_each_document_is_true_in_the_repository_that_holds_it() -> None:
+    files = made(ACME) | dict.fromkeys((PIN, REQUIREMENTS), b"")
+    folders = {posixpath.dirname(path) for path in files}
+    documents = {path: content.decode() for path, content in files.items() if path.endswith(".md")}
+    assert len(documents) >= 9
+    for path, text in documents.items():
+        links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if ":" not in link]
+        targets = [posixpath.normpath(posixpath.join(posixpath.dirname(path), link)) for link in links]
+        there = [
+            target in files or any(f"{folder}/".startswith(f"{target}/") for folder in folders) for target in targets
+        ]
+        assert all(there), (path, links, there)
+        assert NOT_HERS.findall(re.sub(r"https?://\S+", "", text)) == [], path
+        named = re.findall(r"(?<![\w/.])\.?\w[\w.<>*{},-]*(?:/[\w.<>*{},-]+)+/?", re.sub(r"\(?https?://\S+", "", text))
+        assert [name for name in named if file_class(name) is FileClass.TOOL] == [], path
+
+
 @pytest.mark.parametrize(
     ("change", "place", "words"),
     [
@@ -128,3 +151,42 @@ def test_answers_that_cannot_be_used_are_named_with_what_would_do(
         made({**ACME, **change})
     assert place in str(caught.value)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"storage": ["file://"]}, "storage"),
+        ({"storage": ["hf://", "hf://x"]}, "storage"),
+        ({"registries": ["acme"]}, "registries"),
+        ({"domain": "Models"}, "domain"),
+        ({"default_branch": ""}, "default_branch"),
+        ({"owners": {"services": ["@a"], "platform": ["acme"], "catalog": ["@a"]}}, "owners"),
+        *(
+            (
+                {"environments": {"x": {"cluster": "gke", "accelerators": ["nvidia-l4"], **fields}}},
+                f"environments.x.{at}",
+            )
+            for fields, at in (
+                ({"store": "nowhere"}, "store"),
+                ({"domain": "X"}, "domain"),
+                ({"accelerators": ["nvidia-l5"]}, "accelerators"),
+                ({"price_lists": ["y"]}, "price_lists"),
+                ({"more": {"max_replicas": 0}}, "more.max_replicas"),
+                ({"more": {"dns": {"addresses": ["x"]}}}, "more.dns"),
+                ({"more": {"secret_store": {"kind": "external-secrets"}}}, "more.secret_store"),
+            )
+        ),
+        (
+            {"teams": {"search": {**ACME["teams"]["search"], "quota": {"accelerators": {"nvidia.com/gpu": -1}}}}},
+            "teams.search.quota",
+        ),
+    ],
+)
+def test_a_bad_answer_is_named_by_the_field_of_the_answers(change: dict[str, Any], field: str) -> None:
+    with pytest.raises(InputError) as caught:
+        made({**ACME, **change})
+    for problem in caught.value.problems:
+        assert problem.where == "answers.yaml"
+        assert problem.line is None or problem.line > 0
+        assert problem.field.startswith(field), problem

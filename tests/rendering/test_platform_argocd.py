@@ -22,7 +22,7 @@ from neuroscale.rendering.object_names import application_name
 from neuroscale.rendering.platform import argocd
 from neuroscale.rendering.platform.charts import load_charts
 from neuroscale.rendering.service_folder import RENDERED_FILES, render
-from neuroscale.repo.layout import CATALOG_INFO, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE
+from neuroscale.repo.layout import CATALOG_INFO, KEY_FILE, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE
 from neuroscale.request.service_request import SERVICE_NAME, Request
 from platform_repository import CATALOG, SETTINGS, SNAPSHOT, TEMPLATE, rendered_platform
 from roots import ROOT
@@ -62,9 +62,11 @@ def test_argo_cd_reads_the_files_that_the_gate_judges_and_no_other(environment: 
         "x.yaml",
         "x.json",
         "x.jsonnet",
+        KEY_FILE,
     }
     read = {name for name in names if matches(directory["include"], name) and not matches(directory["exclude"], name)}
-    assert read == files_gate._ALLOWED - {REQUEST_FILE, PLAN_FILE, CATALOG_INFO}
+    # The kinds check refuses an ExternalSecret in these environments, which have no secret store.
+    assert read == files_gate._ALLOWED - {REQUEST_FILE, PLAN_FILE, CATALOG_INFO, KEY_FILE}
 
 
 def test_a_service_may_hold_what_the_template_renders_and_only_in_its_teams_namespace() -> None:

@@ -35,6 +35,7 @@ from neuroscale.rendering import object_names
 from neuroscale.rendering.scaffolder.plan_step import RefusedPlanError
 from neuroscale.rendering.scaffolder.template import FETCH
 from neuroscale.rendering.service_folder import RENDERED_FILES, render, write, write_service
+from neuroscale.repo.layout import KEY_FILE
 from neuroscale.request.service_request import Override, Request, dump_request, load_request
 from plan_factory import make_plan, make_request
 from platform_repository import TEMPLATE
@@ -423,7 +424,7 @@ def without_sizes(manifest: Any) -> Any:
 def test_any_text_in_a_plan_becomes_that_text_and_nothing_else(pair: tuple[Request, Plan]) -> None:
     request, plan = pair
     files = render(request, plan, TEMPLATE)
-    assert tuple(files) == RENDERED_FILES
+    assert tuple(files) == (*RENDERED_FILES, *([KEY_FILE] if plan.surroundings.secret_store else []))
     assert without_sizes(parsed(files, "inferenceservice.yaml")) == without_sizes(expected_service(request, plan))
     plain = rendered()
     component, expected = parsed(files, "catalog-info.yaml"), parsed(plain, "catalog-info.yaml")

@@ -377,10 +377,22 @@ def test_everything_outside_the_shared_syntax_is_refused_with_its_line(text: str
     assert all(problem.line == 2 and problem.message and problem.fix for problem in found)
 
 
-@pytest.mark.parametrize("path", ["${{ values.service }}.yaml", "a b.yaml", ".hidden", "a//b", "a/../b", "\u00e9"])
-def test_a_skeleton_files_name_is_plain(path: str) -> None:
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("${{ values.service }}.yaml", "a b.yaml", ".hidden", "a//b", "a/../b", "\u00e9"),
+        "{% if values.service %}a.yaml{% endif %}",  # no flag
+        "{% if values.nothing %}a.yaml{% endif %}",
+        "{% if values.has_rollout %}{% endif %}",
+        "{% if values.has_rollout %}.hidden{% endif %}",
+        "{% if values.has_rollout %}a.yaml{% endif %}.yaml",
+        "folder/{% if values.has_rollout %}a.yaml{% endif %}",  # to Backstage, what is left is a folder
+    ],
+)
+def test_a_skeleton_files_name_is_plain_or_under_one_condition(path: str) -> None:
     assert lint_name(path, "file")
     assert not lint_name("folder/networkpolicy.yaml", "file")
+    assert not lint_name("{% if values.has_rollout %}networkpolicy.yaml{% endif %}", "file")
 
 
 @pytest.mark.parametrize(

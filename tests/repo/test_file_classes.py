@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 import pytest
 
 from neuroscale.rendering.platform.files import is_rendered
-from neuroscale.repo.layout import CODE_OWNERS, FileClass, file_class
+from neuroscale.repo.layout import CODE_OWNERS, DELIVERED_POLICIES, FileClass, file_class
 from roots import CHECKOUT
 
 
@@ -26,6 +27,13 @@ def test_what_settings_and_catalog_render_to_is_of_the_rendered_class() -> None:
     assert rendered - others == {path for path in tracked() if is_rendered(path)}
 
 
+def test_every_policy_of_the_tool_is_known_by_name() -> None:
+    """The table of the policies' strength has a row for each. An organisation's own policies are in neither list."""
+    table = (CHECKOUT / "docs/policy-strength.md").read_text()
+    assert sorted(re.findall(r"^\| ([a-z][a-z-]+) \| \d", table, re.MULTILINE)) == sorted((*DELIVERED_POLICIES, "all"))
+    assert all((CHECKOUT / f"policies/{name}/policy.yaml").is_file() for name in DELIVERED_POLICIES)
+
+
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
@@ -37,6 +45,9 @@ def test_what_settings_and_catalog_render_to_is_of_the_rendered_class() -> None:
         ("policies/no-host-access/policy.yaml", FileClass.RENDERED),
         ("policies/no-host-access/cases.yaml", FileClass.RENDERED),
         ("policies/no-host-access/mutations.yaml", FileClass.TOOL),
+        ("policies/shared.yaml", FileClass.RENDERED),
+        ("policies/our-labels/policy.yaml", FileClass.OWN),
+        ("policies/our-labels/mutations.yaml", FileClass.OWN),
         ("policies/exceptions/prod.yaml", FileClass.OWN),
         (".github/workflows/gate.yaml", FileClass.MERGED),
         (".github/workflows/nightly.yaml", FileClass.TOOL),

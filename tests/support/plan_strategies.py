@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from neuroscale.catalog.cluster_settings import SecretStore
 from neuroscale.planning.plan import (
     Architecture,
     Memory,
@@ -165,6 +166,7 @@ def plans(draw: st.DrawFn, request: Request) -> Plan:
             token_secret=draw(names),
             token_key=draw(label_values),
             client_namespaces=tuple(draw(st.lists(names, min_size=1, max_size=3))),
+            secret_store=draw(st.none() | st.builds(SecretStore, kind=st.just("external-secrets"), store=names)),
         ),
         tenancy=Tenancy(
             team=request.team,

@@ -12,6 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from neuroscale.catalog.cluster_settings import SecretStore
 from neuroscale.costs.bill import (
     CenterCost,
     CostChange,
@@ -579,6 +580,8 @@ def _strategy(hint: Any) -> st.SearchStrategy[Any]:
         return st.dictionaries(HOSTILE, _strategy(arguments[1]), max_size=2)
     if origin in (Union, UnionType):
         return st.one_of(*map(_strategy, arguments))
+    if hint is SecretStore:  # its texts have forms
+        return st.builds(SecretStore, kind=st.just("external-secrets"), store=st.just("vault"))
     if issubclass(hint, BaseModel):
         return any_value(hint)
     if issubclass(hint, Enum):

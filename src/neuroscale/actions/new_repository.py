@@ -13,16 +13,16 @@ from urllib.parse import unquote, urlsplit
 
 from neuroscale import __version__
 from neuroscale.core import delivered
-from neuroscale.core.errors import InputError
+from neuroscale.core.errors import ASKED, InputError
 from neuroscale.core.files import write_public
 from neuroscale.core.tool_cache import cache_folder, wheels
 from neuroscale.rendering.new_repository import NewRepository, new_files
-from neuroscale.repo.layout import is_written
+from neuroscale.repo.layout import CATALOG_INFO, is_written
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.repo.tool_pin import ToolPin, pin_files
 
 _NAME_IT = "Name the wheel that this tool was installed from."
-_DELIVERED = (".github", "manifests", "platform", "policies", "templates")
+_DELIVERED = (".github", CATALOG_INFO, "manifests", "platform", "policies", "templates")
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,18 @@ class Written:
     unchanged: int
 
 
-def write_repository(folder: Path, answers: NewRepository, wheel: Path | None) -> Written:
-    """Write every file of the organisation's repository. `wheel`: the tool's own, whose digest becomes the pin.
+def write_repository(folder: Path, answers: NewRepository, wheel: Path | None, where: str = "the answers") -> Written:
+    """Write every file of the organisation's repository.
+
+    `wheel`: the tool's own, whose digest becomes the pin; `where`: the file of the answers, for messages.
 
     Run again with the same answers, it writes nothing. Raises InputError, and writes nothing, if the answers cannot be
     used, if the digest is not known, or if the folder holds another file of the same name.
     """
     snapshot = FolderSnapshot(delivered.FOLDER)
     paths = [entry.path for entry in snapshot.entries(*_DELIVERED) if not any(map(is_written, entry.path.split("/")))]
-    files = new_files(answers, snapshot, FolderSnapshot(delivered.EXAMPLE), paths) | _pinned(digest_of_tool(wheel))
+    example, start = FolderSnapshot(delivered.EXAMPLE), FolderSnapshot(delivered.START)
+    files = new_files(answers, snapshot, example, start, paths, where) | _pinned(digest_of_tool(wheel))
     there = {path: content for path in files if (content := _content(folder / path)) is not None}
     if others := sorted(path for path, content in there.items() if content != files[path]):
         raise InputError.at(
@@ -82,12 +85,12 @@ def digest_of_tool(wheel: Path | None) -> str:
     if wheel is not None:
         if not re.fullmatch(rf"neuroscale-{re.escape(__version__)}-[\w.]+-[\w.]+-[\w.]+\.whl", wheel.name):
             message = f"{wheel.name!a} is not the wheel of neuroscale {__version__}, which writes this repository"
-            raise InputError.at("the command line", "--wheel", message, _NAME_IT)
+            raise InputError.at(ASKED, "wheel", message, _NAME_IT)
         try:
             return hashlib.sha256(wheel.read_bytes()).hexdigest()
         except OSError as error:
             message = f"{wheel} cannot be read: {error.strerror}"
-            raise InputError.at("the command line", "--wheel", message, "Name a file that exists.") from error
+            raise InputError.at(ASKED, "wheel", message, "Name a file that exists.") from error
     return _recorded()[0]
 
 
@@ -101,7 +104,7 @@ def installed_wheel() -> Path:
         if path and os.access(path, os.R_OK) and hashlib.sha256(path.read_bytes()).hexdigest() == digest:
             return path
     message = f"is missing, and the wheel that this tool was installed from is gone (SHA-256 {digest})"
-    raise InputError.at("the command line", "--wheel", message, _NAME_IT)
+    raise InputError.at(ASKED, "wheel", message, _NAME_IT)
 
 
 def _recorded() -> tuple[str, Path | None]:
@@ -117,7 +120,7 @@ def _recorded() -> tuple[str, Path | None]:
     digest: str = (archive.get("hashes") or {}).get("sha256") or archive.get("hash", "").removeprefix("sha256=")
     if not digest:
         message = "is missing, and the installation recorded no digest of this tool's wheel"
-        raise InputError.at("the command line", "--wheel", message, _NAME_IT)
+        raise InputError.at(ASKED, "wheel", message, _NAME_IT)
     url = urlsplit(recorded.get("url", ""))
     return digest, Path(unquote(url.path)) if url.scheme == "file" else None
 

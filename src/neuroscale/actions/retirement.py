@@ -90,6 +90,12 @@ def what_remains(plan: Plan, root: Path, *, local: bool) -> list[str]:
         "made it, the cluster deletes it with the service, and a restored service has a new key. If not, it remains. "
         f"Once the service is gone: {kubectl} --namespace {namespace} delete secret {secret} --ignore-not-found"
     ]
+    if (store := plan.surroundings.secret_store) is not None:
+        entry = store.key(namespace, secret)
+        sentences = [
+            f"Its API key is the Secret {secret} of {namespace}, which goes with the service. Its entry {entry} in the "
+            f"store {store.store} remains."
+        ]
     if plan.needs_hugging_face_token:
         token = plan.surroundings.token_secret
         sentences.append(f"The Secret {token} of {namespace} remains too: other services read it.")

@@ -36,6 +36,13 @@ Store = Annotated[str, Field(max_length=253), AfterValidator(_store)]
 """The beginning of models' addresses: a scheme, or a bucket, volume claim, organisation or folder behind it."""
 
 
+def full_image(image: str) -> str:
+    """An image's address with its registry, as the policy allowed-registries reads it."""
+    if re.match(r"(localhost|[^/]*[.:][^/]*)/", image):
+        return image
+    return f"docker.io/{image}" if "/" in image else f"docker.io/library/{image}"
+
+
 def with_slashes(entries: tuple[str, ...] | None) -> tuple[str, ...] | None:
     """The entries, each with a slash at its end: `docker.io/vllm` alone would allow docker.io/vllm-evil as well."""
     if entries is None:

@@ -138,7 +138,7 @@ class ServiceAccount(Frozen):
 
 class SecretStore(Frozen):
     """The store from which External Secrets (external-secrets.io/v1) writes the Secrets of every team's namespace: the
-    Hub token, and the bucket's keys. The keys of services come from `neuroscale keys`.
+    Hub token, the bucket's keys, and the API key of each service.
 
     `path`: a Secret's name in the store, in which {namespace} and {secret} are replaced; its properties are the
     entries of the Secret. `store`: the ClusterSecretStore, or the SecretStore in each namespace, which others make.
@@ -253,10 +253,14 @@ class ClusterSettings(Frozen):
                 "Write `workload_identity: gke` beside it.",
             )
         if self.cluster == "local":
-            for field in ("domain", "certificate", "charts"):
+            own = "takes the settings' own"
+            for field, does in (
+                *((field, own) for field in ("domain", "certificate", "charts")),
+                ("secret_store", "has no External Secrets"),
+            ):
                 if getattr(self, field):
-                    told = f"{field} is set, and the platform on this machine takes the settings' own"
-                    raise wrong(told, f"Leave {field} out, or name the kind of cluster.")
+                    message = f"{field} is set, and the platform on this machine {does}"
+                    raise wrong(message, f"Leave {field} out, or name the kind of cluster.")
         return self
 
     @model_validator(mode="after")
@@ -264,10 +268,6 @@ class ClusterSettings(Frozen):
         if self.service_account is not None and not (self.models.store or "").startswith(("gs://", "s3://", "pvc://")):
             told = "service_account is set, and no pod uses it: the environment has no store in a bucket or a volume"
             raise wrong(told, "Set models.store, or leave service_account out.")
-        bucket = self.service_account is not None and self.service_account.bucket_secret is not None
-        if self.secret_store is not None and not (self.models.hub or bucket):
-            told = "secret_store is set, and there is no Secret to write: no Hub token, and no keys of a bucket"
-            raise wrong(told, "Set models.hub or service_account.bucket_secret, or leave secret_store out.")
         return self
 
     @property

@@ -9,13 +9,13 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from neuroscale.catalog import Catalog
-from neuroscale.catalog.allowed_places import Registry, Store, with_slashes
+from neuroscale.catalog.allowed_places import Registry, Store, full_image, with_slashes
 from neuroscale.catalog.cluster_settings import CLUSTER_KINDS, ClusterKind, ClusterSettings, Host, Signer
 from neuroscale.catalog.entries import LabelValue
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.frozen import Frozen, Label
 from neuroscale.core.validation import Money, parse, suggest, wrong
-from neuroscale.repo.layout import ACCELERATORS, PRICES, SETTINGS
+from neuroscale.repo.layout import ACCELERATORS, CATALOG, PRICES, SETTINGS
 from neuroscale.repo.snapshot import Snapshot, read_text
 
 
@@ -361,4 +361,20 @@ def domain_notes(settings: Settings) -> list[Problem]:
         )
         for domain, names in settings.shared_domains().items()
         if all(settings.environments[name].domain is None for name in names)
+    ]
+
+
+def image_notes(settings: Settings, catalog: Catalog) -> list[Problem]:
+    """Notes on runtimes whose images the settings' own registries do not hold: the policy refuses their services."""
+    allowed = settings.registries
+    return [
+        Problem(
+            f"{CATALOG}/runtimes/{runtime.name}.yaml",
+            "image",
+            f"{runtime.image} is from none of the settings' registries: the policy allowed-registries refuses each "
+            "service that is rendered with it",
+            f"Name the copy of the image in {', '.join(allowed)}, or add its registry to `registries` in {SETTINGS}.",
+        )
+        for runtime in catalog.runtimes.values()
+        if allowed is not None and not full_image(runtime.image).startswith(allowed)
     ]

@@ -23,6 +23,8 @@ from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import terminal
 from neuroscale.kube.client import Cluster
 from neuroscale.rendering.object_names import secret_name
+from neuroscale.repo.layout import KEY_FILE, ServicePath
+from neuroscale.repo.services import has_stored_key
 
 
 def manage_key(
@@ -60,6 +62,9 @@ def manage_key(
         if rotate and key.get(cluster, target.namespace, secret_name(target.name)) is not None:
             status = _replace(cluster, target, wait, with_outage)
         else:
+            path = ServicePath(target.environment, target.name)
+            if has_stored_key(opened.files, path):
+                key.check_stored(cluster, target.namespace, target.name, f"{path.folder}/{KEY_FILE}")
             is_new = key.ensure(cluster, target.namespace, target.name).created
             place = f"{target.namespace}/{secret_name(target.name)}"
             _tell(f"The Secret {place} holds {'a new key' if is_new else 'its key already'}.")

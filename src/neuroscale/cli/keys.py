@@ -15,7 +15,7 @@ from neuroscale.actions.open_repository import open_repository
 from neuroscale.cli.options import TO_STDERR, ClusterStateOption, ContextOption, KubeconfigOption, RepositoryOption
 from neuroscale.cluster.endpoint import key
 from neuroscale.core.errors import ExitStatus, InputError
-from neuroscale.core.printable import terminal
+from neuroscale.core.printable import plainly_counted, terminal
 from neuroscale.kube.client import Cluster
 from neuroscale.rendering.object_names import secret_name
 from neuroscale.smoke.expected_services import Service, Target, load_target
@@ -33,11 +33,17 @@ def make_keys(
     state: ClusterStateOption = None,
     repository: RepositoryOption = None,
 ) -> int:
-    """Make the API keys that an environment's services lack, without showing them."""
+    """Make the API keys that an environment's services lack, without showing them. Where External Secrets writes a
+    service's key from the environment's secret store, it makes none."""
     opened = open_repository(repository)
     where = asked_cluster(Where(context, kubeconfig, state), opened.root, environment, TO_STDERR)
     target = _target(where, opened.root, opened.settings.repository.default_branch, environment)
-    wanted = [service for service in target.services if key.reference(service.wanted) is not None]
+    keyed = [service for service in target.services if key.reference(service.wanted) is not None]
+    wanted = [service for service in keyed if not service.has_stored_key]
+    if stored := len(keyed) - len(wanted):
+        typer.echo(
+            f"{environment}: External Secrets writes the keys of {plainly_counted(stored, 'service')}; none is made"
+        )
     problems = []
     # A Secret is deleted with its service only if it was made after the service, so this waits up to `wait` seconds for
     # services.
@@ -50,7 +56,8 @@ def make_keys(
                 continue
             if outcome.created:
                 typer.echo(f"{environment}/{service.name}: made a key")
-    typer.echo(f"{environment}: {len(wanted) - len(problems)} of {len(wanted)} services have a key")
+    if wanted or not stored:
+        typer.echo(f"{environment}: {len(wanted) - len(problems)} of {len(wanted)} services have a key")
     for problem in problems:
         typer.echo(terminal(problem), err=True)
     return ExitStatus.FINDINGS if problems else ExitStatus.PASSED

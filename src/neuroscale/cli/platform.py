@@ -10,7 +10,7 @@ import typer
 
 from neuroscale.actions.open_repository import open_repository, remote_address
 from neuroscale.catalog import load_catalog
-from neuroscale.catalog.settings import Settings, check_settings, domain_notes, load_settings
+from neuroscale.catalog.settings import Settings, check_settings, domain_notes, image_notes, load_settings
 from neuroscale.cli.options import (
     JsonOption,
     KubeconfigOption,
@@ -165,7 +165,7 @@ def render_platform(
     settings, catalog = load_settings(snapshot), load_catalog(snapshot)
     check_settings(settings, catalog)
     rendered = files.render_all(snapshot, catalog, settings)
-    for note in domain_notes(settings):
+    for note in (*domain_notes(settings), *image_notes(settings, catalog)):
         typer.echo(f"Note: {note}", err=True)
     if check:
         problems = files.differences(snapshot, rendered)

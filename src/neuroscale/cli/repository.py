@@ -48,7 +48,7 @@ def make_repository(
     else:
         message = "is missing, and nobody can be asked: the input is not a terminal"
         raise InputError.at("the command line", "--answers", message, "Name a file, such as docs/adopt.md shows one.")
-    written = write_repository(folder, read_new_repository(text, where), wheel)
+    written = write_repository(folder, read_new_repository(text, where), wheel, where)
     there = f", {written.unchanged} were there already" if written.unchanged else ""
     typer.echo(f"{terminal(str(folder))}: {plainly_counted(len(written.paths), 'file')} written{there}.")
     if written.paths:

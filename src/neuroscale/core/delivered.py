@@ -23,6 +23,8 @@ EXAMPLE = PACKAGE / "repo" / "example"
 EXAMPLE_ANSWERS = PACKAGE / "repo" / "example-answers.yaml"
 """The answers by which `neuroscale repository init` writes the example organisation's repository."""
 
+START = PACKAGE / "repo" / "start"
+"""The texts of files that a new repository starts with in words of its own, such as its README."""
 
 FOLDER: Path = _CARRIED if CHECKOUT is None else CHECKOUT
 """The folder of all delivered files. A checkout that a judge unpacked holds only those that the gate reads."""

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from neuroscale.catalog.cluster_settings import SecretStore
 from neuroscale.catalog.settings import RolloutKind
 from neuroscale.core.frozen import Frozen
 from neuroscale.core.validation import Money, parse
@@ -198,6 +199,7 @@ class Surroundings(Frozen):
     metadata_servers: tuple[MetadataServer, ...] = ()  # that such pods may call
     dns_networks: tuple[str, ...] = ()  # that answer DNS beside kube-dns
     node_local_dns: bool = False  # the pods of NodeLocal DNSCache answer, too
+    secret_store: SecretStore | None = None  # that holds the API key; None: `neuroscale keys` makes it
 
 
 class AppliedOverride(Frozen):

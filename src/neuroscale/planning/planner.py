@@ -137,6 +137,7 @@ def _surroundings(environment: Environment, source: str) -> Surroundings:
         metadata_servers=tuple(MetadataServer(address=address, port=port) for address, port in servers),
         dns_networks=environment.dns.networks,
         node_local_dns=environment.dns.node_local,
+        secret_store=environment.secret_store,
     )
 
 
@@ -161,7 +162,7 @@ def settings_key(environment: str) -> str:
     return f"settings/{environment}"
 
 
-_NOT_PLANNED = {"cluster", "domain", "certificate", "charts", "service_account", "secret_store"}
+_NOT_PLANNED = {"cluster", "domain", "certificate", "charts", "service_account"}
 
 
 def _settings_digest(environment: Environment) -> str:
@@ -169,9 +170,8 @@ def _settings_digest(environment: Environment) -> str:
 
     What it says of its cluster counts as far as a plan holds it, and only if it is set.
     """
-    unset = {
-        name for name, empty in (("workload_identity", "none"), ("dns", Dns())) if getattr(environment, name) == empty
-    }
+    empty = {"workload_identity": "none", "dns": Dns(), "secret_store": None}
+    unset = {name for name, value in empty.items() if getattr(environment, name) == value}
     planned_with = environment.model_dump(mode="json", exclude=_NOT_PLANNED | unset)
     if environment.service_account is not None:
         planned_with["service_account"] = environment.service_account.name

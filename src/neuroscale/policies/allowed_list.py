@@ -42,7 +42,9 @@ def allowed_entries(snapshot: Snapshot, policy: str) -> tuple[str, ...]:
     spec = read_mapping(read_text(snapshot, file), file).value.get("spec")
     variables = (spec.get("variables") if isinstance(spec, dict) else None) or ()
     expressions = [
-        str(one.get("expression")) for one in variables if isinstance(one, dict) and one.get("name") == "allowed"
+        str(variable.get("expression"))
+        for variable in variables
+        if isinstance(variable, dict) and variable.get("name") == "allowed"
     ]
     return tuple(re.findall(r"'([^']+)'", expressions[0])) if expressions else ()
 

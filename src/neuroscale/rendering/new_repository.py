@@ -7,7 +7,9 @@ What belongs to the tool is left out: the repository names the tool's version an
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -23,47 +25,14 @@ from neuroscale.core.yaml_io import read_mapping
 from neuroscale.rendering.example_files import example_files
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
 from neuroscale.repo.example_repository import ExampleSnapshot
-from neuroscale.repo.layout import BUDGETS, CATALOG_INFO, EXAMPLES, SETTINGS, TEAMS, FileClass, file_class
-from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
+from neuroscale.repo.layout import BUDGETS, EXAMPLES, SETTINGS, TEAMS, FileClass, file_class
+from neuroscale.repo.snapshot import MemorySnapshot, Snapshot, read_text
 from neuroscale.request.service_request import read_request
 
-README, GIT_IGNORE = "README.md", ".gitignore"
-_README = """\
-# Open language models of {organization}
+STARTS = {"README.md": "README.md", ".gitignore": "gitignore"}
+"""Files that a new repository starts with in words of its own: the name of the text in the folder of starts, by path.
 
-This repository serves them on Kubernetes by GitOps: a request becomes a pull request, the gate judges it, Argo CD
-deploys the merge, smoke tests check the running service. [NeuroScale](platform/neuroscale.yaml) is the tool, at the
-version and digest that this file names.
-
-| to | run |
-|---|---|
-| ask for a service | `neuroscale request --interactive` |
-| see what a plan says | `neuroscale plan templates/examples/NAME.yaml` |
-| judge a branch as the gate does | `neuroscale gate --base main --head HEAD` |
-| write what settings and catalog render to | `neuroscale platform render` |
-| see what runs | `neuroscale status` |
-
-We decide here: `platform/settings.yaml`, `platform/catalog/teams/` and `budgets/`, `templates/examples/`, policies of
-our own and exceptions in `policies/`. Services lie in `manifests/`; commands write them.
-"""
-_GIT_IGNORE = "".join(f"{name}/\n" for name in (".venv", ".state", "node_modules", "__pycache__"))
-_CATALOG = """\
-# Register this file once in Backstage: it names the system and every service's own catalog-info.yaml.
-apiVersion: backstage.io/v1alpha1
-kind: System
-metadata:
-  name: neuroscale
-  description: Open language models behind URLs, served with KServe and vLLM.
-spec:
-  owner: platform
----
-apiVersion: backstage.io/v1alpha1
-kind: Location
-metadata:
-  name: neuroscale-services
-spec:
-  targets:
-    - ./manifests/*/*/catalog-info.yaml
+As `.gitignore`, the text would hold for git and for the build of the wheel where it lies.
 """
 
 Name = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,20}[a-z0-9])?$")]
@@ -160,24 +129,39 @@ def own_files(answers: NewRepository, example: Snapshot) -> dict[str, str]:
     return files
 
 
-def new_files(answers: NewRepository, delivered: Snapshot, example: Snapshot, paths: Iterable[str]) -> dict[str, bytes]:
+def new_files(
+    answers: NewRepository,
+    delivered: Snapshot,
+    example: Snapshot,
+    start: Snapshot,
+    paths: Iterable[str],
+    where: str = "the answers",
+) -> dict[str, bytes]:
     """Every file of the organisation's repository, by path.
 
-    `delivered`: the tool's files, of which `paths` are those to choose from; `example`: the example organisation's own.
-    Raises InputError with every problem of the answers, as the settings, the catalog and the gate would have it.
+    `delivered`: the tool's files, of which `paths` are those to choose from; `example`: the example organisation's own;
+    `start`: the texts of STARTS; `where`: the file of the answers. Raises InputError with every problem of the answers,
+    as the settings, the catalog and the gate would have it.
     """
     own = own_files(answers, example)
-    inputs = read_planning_inputs(_organisation(delivered, own))
-    _check_names(answers, inputs)
+    try:
+        inputs = read_planning_inputs(_organisation(delivered, own))
+    except InputError as error:
+        raise InputError([_of_answers(problem, answers, where) for problem in error.problems]) from error
+    _check_names(answers, inputs, where)
     own |= dict(_examples(answers, example, inputs))
-    wanted = [path for path in paths if file_class(path) in (FileClass.RENDERED, FileClass.MERGED)]
-    own_words = {
-        README: _README.format(organization=answers.organization),
-        GIT_IGNORE: _GIT_IGNORE,
-        CATALOG_INFO: _CATALOG,
+    wanted = [
+        path for path in paths if path not in STARTS and file_class(path) in (FileClass.RENDERED, FileClass.MERGED)
+    ]
+    files = example_files(wanted, _organisation(delivered, own), inputs)
+    return files | start_files(answers.organization, start)
+
+
+def start_files(organization: str, start: Snapshot) -> dict[str, bytes]:
+    """The files of STARTS with the organisation's name in them, by path. `start`: their texts."""
+    return {
+        path: read_text(start, name).replace("{organization}", organization).encode() for path, name in STARTS.items()
     }
-    files = example_files([path for path in wanted if path not in own_words], _organisation(delivered, own), inputs)
-    return {**files, **{path: text.encode() for path, text in own_words.items()}}
 
 
 def _organisation(delivered: Snapshot, own: Mapping[str, str]) -> ExampleSnapshot:
@@ -272,7 +256,28 @@ def _budget(centre: str, budget: NewBudget, text: str) -> str:
     return with_value(text, ["owner"], budget.owner)
 
 
-def _check_names(answers: NewRepository, inputs: PlanningInputs) -> None:
+def _of_answers(problem: Problem, answers: NewRepository, where: str) -> Problem:
+    """A problem of a file that is made of the answers, at the field of the answers that it comes from."""
+    if problem.where != SETTINGS:
+        for folder, field in ((TEAMS, "teams"), (BUDGETS, "budgets")):
+            if problem.where.startswith(f"{folder}/"):
+                name = problem.where.removeprefix(f"{folder}/").removesuffix(".yaml")
+                return replace(problem, where=where, field=f"{field}.{name}.{problem.field}".rstrip("."), line=None)
+        return problem
+    field = re.sub(r"^repository\.(url$)?", lambda match: "repository" if match[1] else "", problem.field)
+    if field.startswith("production."):
+        field = "environments"
+    names = field.split(".")
+    if names[0] == "environments" and len(names) > 2:
+        rest = names[3:] if names[2] == "models" and names[3:] in (["hub"], ["store"]) else names[2:]
+        environment = answers.environments.get(names[1])
+        if environment is not None and rest[0].partition("[")[0] in environment.more:
+            rest = ["more", *rest]
+        field = ".".join([*names[:2], *rest])
+    return replace(problem, where=where, field=field, line=None)
+
+
+def _check_names(answers: NewRepository, inputs: PlanningInputs, where: str) -> None:
     """Raises InputError for a quota of an accelerator that no environment has."""
     known = {
         way.resource
@@ -282,7 +287,7 @@ def _check_names(answers: NewRepository, inputs: PlanningInputs) -> None:
     }
     problems = [
         Problem(
-            "the answers",
+            where,
             f"teams.{name}.quota.accelerators",
             f"{resource!r} is a resource of no environment's accelerators",
             f"Write one of {', '.join(sorted(known)) or 'none'}.",

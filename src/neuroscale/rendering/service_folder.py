@@ -18,11 +18,19 @@ from neuroscale.planning.plan import Plan
 from neuroscale.rendering.scaffolder import interpreter, plan_step
 from neuroscale.rendering.scaffolder.interpreter import RenderedPullRequest
 from neuroscale.rendering.scaffolder.template import Template
-from neuroscale.repo.layout import CATALOG_INFO, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, SERVICE_FILE, ServicePath
+from neuroscale.repo.layout import (
+    CATALOG_INFO,
+    KEY_FILE,
+    PLAN_FILE,
+    RENDERED_KINDS,
+    REQUEST_FILE,
+    SERVICE_FILE,
+    ServicePath,
+)
 from neuroscale.request.service_request import Request
 
 RENDERED_FILES = (REQUEST_FILE, PLAN_FILE, *RENDERED_KINDS, CATALOG_INFO)
-"""Every file that a rendered service folder may hold."""
+"""Every file of a rendered service folder, but for KEY_FILE."""
 
 
 def render(request: Request, plan: Plan, template: Template) -> dict[str, str]:
@@ -38,7 +46,8 @@ def pull_request_of(
     request: Request, plan: Plan, template: Template, plan_where: str = plan_step.FORM
 ) -> RenderedPullRequest:
     """The pull request that the template opens for a request that has its plan; its files are exactly those of the
-    service folder, in the order of `RENDERED_FILES`. `plan_where` names the plan's file in messages.
+    service folder, in the order of `RENDERED_FILES`, and last KEY_FILE where the plan has a secret store. `plan_where`
+    names the plan's file in messages.
 
     Raises InputError for a template that renders other files, and for a plan that is refused or belongs to another
     request.
@@ -46,14 +55,15 @@ def pull_request_of(
     body = plan_step.body(request, plan, plan_where)
     pull = interpreter.run(template, plan_step.answers_of(request), body)
     folder = ServicePath(request.environment, request.service).folder
-    wanted = [f"{folder}/{name}" for name in RENDERED_FILES]
+    names = (*RENDERED_FILES, *([] if plan.surroundings.secret_store is None else [KEY_FILE]))
+    wanted = [f"{folder}/{name}" for name in names]
     optional = f"{folder}/{CATALOG_INFO}"  # a template from before this file renders the others
     if {*pull.files, optional} != set(wanted):
         raise InputError.at(
             template.where,
             "",
             f"renders {', '.join(sorted(pull.files))}",
-            f"Let it render exactly {', '.join(RENDERED_FILES)} into {folder}.",
+            f"Let it render exactly {', '.join(names)} into {folder}.",
         )
     return replace(pull, files={path: pull.files[path] for path in wanted if path in pull.files})
 
@@ -87,12 +97,12 @@ def write_service(files: Mapping[str, str], root: Path) -> None:
 
 
 def write(files: Mapping[str, str], folder: Path) -> None:
-    """Makes `folder` hold `files`, and none of the other names in `RENDERED_FILES`.
+    """Makes `folder` hold `files`, and none of the other names of rendered files.
 
     Each file is replaced as a whole; a file that is right already is not touched. Raises InputError, before it writes
     anything, if a name is not that of a rendered file, or a path is a symlink or neither a folder nor a file.
     """
-    targets = {name: folder / name for name in RENDERED_FILES}
+    targets = {name: folder / name for name in (*RENDERED_FILES, KEY_FILE)}
     problems = [
         Problem(str(folder / name), "", "is not a file that the platform renders", "Correct the template's skeleton.")
         for name in files

@@ -15,6 +15,14 @@ POLICIES = "policies"
 POLICY_FILE = "policy.yaml"
 """The file in a policy's folder that clusters get."""
 EXCEPTIONS = "policies/exceptions"
+DELIVERED_POLICIES = (
+    *("accelerator-limits", "allowed-registries", "allowed-storage", "endpoint-key", "inference-resources"),
+    *("model-labels", "moe-data-parallelism", "no-host-access", "no-legacy-deployment-mode", "no-mutable-image-tags"),
+    *("no-plaintext-secrets", "no-privilege-escalation", "no-remote-code", "non-root", "own-routes"),
+    *("ownership-labels", "pinned-models", "probes-present", "readable-model-arguments", "refused-kinds"),
+    "single-autoscaler",
+)
+"""The policies that come with the tool. A policy of any other name is the organisation's own."""
 CATALOG = "platform/catalog"
 MODELS = f"{CATALOG}/models"
 ACCELERATORS = f"{CATALOG}/accelerators"
@@ -156,8 +164,10 @@ FILES = (
     FileRow(CODE_OWNERS, FileClass.RENDERED),
     FileRow(f"{MANIFESTS}/", FileClass.OWN),
     FileRow(f"{MANIFESTS}/README.md", FileClass.MERGED),
-    FileRow(f"{POLICIES}/", FileClass.RENDERED, protected=True),
-    FileRow(f"{POLICIES}/*/mutations.yaml", FileClass.TOOL),
+    FileRow(f"{POLICIES}/", FileClass.OWN, protected=True),
+    *(FileRow(f"{POLICIES}/{name}.yaml", FileClass.RENDERED) for name in ("shared", "tripwires")),
+    *(FileRow(f"{POLICIES}/{name}/", FileClass.RENDERED) for name in DELIVERED_POLICIES),
+    *(FileRow(f"{POLICIES}/{name}/mutations.yaml", FileClass.TOOL) for name in DELIVERED_POLICIES),
     FileRow(f"{POLICIES}/README.md", FileClass.MERGED),
     FileRow(f"{EXCEPTIONS}/", FileClass.OWN),
     FileRow(f"{EXCEPTIONS}/README.md", FileClass.MERGED),
@@ -198,6 +208,9 @@ RENDERED_KINDS = {
     "networkpolicy.yaml": "NetworkPolicy",
     "poddisruptionbudget.yaml": "PodDisruptionBudget",
 }
+KEY_FILE = "externalsecret.yaml"
+"""The file by which External Secrets writes a service's API key: only where the environment has a secret store."""
+POSSIBLE_KINDS = {**RENDERED_KINDS, KEY_FILE: "ExternalSecret"}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from neuroscale.core.errors import ASKED, InputError
 from neuroscale.core.validation import suggest
 from neuroscale.repo.git import Git
-from neuroscale.repo.layout import MANIFESTS, REQUEST_FILE, ServicePath
+from neuroscale.repo.layout import KEY_FILE, MANIFESTS, REQUEST_FILE, ServicePath
 from neuroscale.repo.snapshot import GitSnapshot, Snapshot
 
 _WHERE = (ASKED, "service")
@@ -19,6 +19,11 @@ def services_of(snapshot: Snapshot) -> tuple[ServicePath, ...]:
     paths = (entry.path for entry in snapshot.entries(MANIFESTS))
     named = (ServicePath.of(path) for path in paths if path.endswith(f"/{REQUEST_FILE}") and path.count("/") == 3)
     return tuple(service for service in named if service is not None)
+
+
+def has_stored_key(snapshot: Snapshot, service: ServicePath) -> bool:
+    """Whether External Secrets writes the service's API key, so that nothing here may make one."""
+    return snapshot.read(f"{service.folder}/{KEY_FILE}") is not None
 
 
 def parts_of(named: str, root: Path | None = None) -> tuple[str, str] | None:

@@ -25,6 +25,7 @@ from neuroscale.planning.plan import Plan, load_plan
 from neuroscale.policies.policy_set import PolicySet, load_policy_set
 from neuroscale.repo.git import Git, fetch_origin
 from neuroscale.repo.layout import MANIFESTS, PLAN_FILE, REQUEST_FILE, SERVICE_FILE, ServicePath
+from neuroscale.repo.services import has_stored_key
 from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, read_text
 from neuroscale.request.service_request import Request, load_request
 from neuroscale.smoke.results import Version
@@ -32,12 +33,13 @@ from neuroscale.smoke.results import Version
 
 @dataclass(frozen=True)
 class Service:
-    """A service as Git holds it. `wanted`: its InferenceService."""
+    """A service as Git holds it. `wanted`: its InferenceService; `has_stored_key`: External Secrets writes its key."""
 
     path: ServicePath
     request: Request
     plan: Plan
     wanted: Object
+    has_stored_key: bool = False
 
     @property
     def name(self) -> str:
@@ -132,7 +134,13 @@ def _service(snapshot: GitSnapshot, path: ServicePath) -> Service:
     if not isinstance(metadata.get("namespace"), str):
         raise InputError(Problem(file, "metadata.namespace", "is missing", "Render the service again."))
     (request_file, request), (plan_file, plan) = texts[REQUEST_FILE], texts[PLAN_FILE]
-    return Service(path, load_request(request, request_file), load_plan(plan, plan_file), dict(wanted))
+    return Service(
+        path,
+        load_request(request, request_file),
+        load_plan(plan, plan_file),
+        dict(wanted),
+        has_stored_key(snapshot, path),
+    )
 
 
 _FORGE_ANSWERS_WITHIN = 2.0  # seconds

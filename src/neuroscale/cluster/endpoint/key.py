@@ -162,6 +162,14 @@ def ensure(cluster: Cluster, namespace: str, service: str, *, labels: Mapping[st
     return Ensured(key, created=False)
 
 
+def check_stored(cluster: Cluster, namespace: str, service: str, file: str) -> None:
+    """Raises InputError if the Secret is missing that External Secrets writes, by an ExternalSecret in `file`."""
+    name = secret_name(service)
+    if get(cluster, namespace, name) is None:
+        message = "is missing: External Secrets writes it from the environment's secret store"
+        raise InputError.at(f"the Secret {namespace}/{name}", "", message, f"Enter the key there, as {file} names it.")
+
+
 def encoded(key: str) -> str:
     """A key as a Secret's `data` holds it."""
     return base64.b64encode(key.encode("ascii")).decode("ascii")

@@ -27,7 +27,7 @@ from neuroscale.planning.rollout import quota_shortage, strategy
 from neuroscale.rendering.planning_inputs import PlanningInputs
 from neuroscale.rendering.scaffolder.template import Template
 from neuroscale.rendering.service_folder import render
-from neuroscale.repo.layout import CATALOG_INFO, PLAN_FILE, REQUEST_FILE
+from neuroscale.repo.layout import CATALOG_INFO, KEY_FILE, PLAN_FILE, REQUEST_FILE
 from neuroscale.repo.snapshot import Snapshot, read_file
 from neuroscale.request.service_request import Request, check_request, fault_of, load_request
 
@@ -220,10 +220,15 @@ class _Comparison:
 
     def _differences(self, rendered: dict[str, str]) -> list[Finding]:
         """The files that differ from rendered ones."""
-        rendered.setdefault(CATALOG_INFO, "")  # the template may render none, and then there is to be none
+        for name in (CATALOG_INFO, KEY_FILE):  # what is not rendered is not to be there
+            rendered.setdefault(name, "")
         read = {name: self.snapshot.read(f"{self.folder}/{name}") for name in rendered}
         actual = {name: data for name, data in read.items() if data is not None}
-        return compare(self.folder, {name: text.encode() for name, text in rendered.items()}, actual)
+        different = compare(self.folder, {name: text.encode() for name, text in rendered.items()}, actual)
+        if rendered[KEY_FILE] and KEY_FILE not in actual:  # the files check cannot know that the plan needs it
+            message, fix = "is missing, and the plan takes the API key from a secret store", f"{self.replan}."
+            different.append(file_finding(GATE, "edited", f"{self.folder}/{KEY_FILE}", message, fix))
+        return different
 
     def _files(self, request: Request, locked: Plan) -> None:
         """Whether the files are what request and plan render to, or were like this on the base branch before."""

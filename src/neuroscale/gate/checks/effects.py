@@ -34,13 +34,13 @@ from neuroscale.gate.verdict import Effect, Effects, Finding, Severity
 from neuroscale.manifests.objects import Manifest, read_manifests
 from neuroscale.planning.plan import Plan
 from neuroscale.rendering.planning_inputs import PlanningInputs
-from neuroscale.rendering.scaffolder.lint import lint
+from neuroscale.rendering.scaffolder.lint import lint, plain_name
 from neuroscale.rendering.scaffolder.skeleton_values import template_values, unset_by
 from neuroscale.rendering.service_folder import render
 from neuroscale.repo.layout import (
     CATALOG_INFO,
     EXAMPLES,
-    RENDERED_KINDS,
+    POSSIBLE_KINDS,
     REQUEST_FILE,
     RUNTIMES,
     TEMPLATE,
@@ -297,10 +297,10 @@ class _Work:
 
     def _compare(self, asked: RequestToRender, before: Mapping[str, str], after: Mapping[str, str]) -> None:
         """Note how each rendered file differs, by its values, or by its text where they are the same."""
-        for name in (*RENDERED_KINDS, CATALOG_INFO):
+        for name in (*POSSIBLE_KINDS, CATALOG_INFO):
             sides = [files.get(name) for files in (before, after)]
             if sides[0] != sides[1]:
-                kind, values = RENDERED_KINDS.get(name, name), [_value(text, name) for text in sides]
+                kind, values = POSSIBLE_KINDS.get(name, name), [_value(text, name) for text in sides]
                 if values[0] == values[1]:
                     kind, values = f"{name}, its text alone:", [_different_line(*sides), _different_line(*sides[::-1])]
                 self._add(kind, values[0], values[1], asked.label, asked.request.service)
@@ -349,7 +349,7 @@ class _Work:
 
     def _skeleton(self, name: str) -> str:
         """Where a file of a service comes from."""
-        found = [path for path in skeletons(self.after.template) if path.rpartition("/")[2] == name]
+        found = [path for path in skeletons(self.after.template) if plain_name(path).rpartition("/")[2] == name]
         return f"{TEMPLATE}/{found[0]}" if found else self.after.template.where
 
     def _of_skeleton(self, finding: Finding, asked: RequestToRender) -> Finding:

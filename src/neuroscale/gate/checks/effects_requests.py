@@ -175,8 +175,8 @@ def unreached_lines(
     """
     old = skeletons(before) if before is not None else {}
     for path, text in skeletons(after).items():
-        known = branches(old[path]) if path in old else {}
-        for conditions, branch in branches(text).items():
+        known = branches(old[path], path) if path in old else {}
+        for conditions, branch in branches(text, path).items():
             if any(reached(conditions, filling) for filling in values):
                 continue
             if conditions in known and known[conditions].text == branch.text:

@@ -22,14 +22,23 @@ from neuroscale.gate.evaluation import Evaluation, file_finding, problem_finding
 from neuroscale.gate.judged_files import RENDERER_INPUT, GateInput, ServiceFolder, SourceFile
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests.objects import TRIPWIRE_PREFIX, Manifest, read_manifests
-from neuroscale.repo.layout import CATALOG_INFO, MANIFESTS, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE, ServicePath
+from neuroscale.repo.layout import (
+    CATALOG_INFO,
+    KEY_FILE,
+    MANIFESTS,
+    PLAN_FILE,
+    POSSIBLE_KINDS,
+    RENDERED_KINDS,
+    REQUEST_FILE,
+    ServicePath,
+)
 from neuroscale.repo.snapshot import Entry, Kind, MemorySnapshot, Snapshot
 from neuroscale.request.service_request import SERVICE_NAME
 
 GATE = "files"
 _finding = partial(file_finding, GATE)
 _NEEDED = {REQUEST_FILE, PLAN_FILE, *RENDERED_KINDS}
-_ALLOWED = {*_NEEDED, CATALOG_INFO}
+_ALLOWED = {*_NEEDED, KEY_FILE, CATALOG_INFO}
 _KIND_WORDS: dict[Kind, str] = {
     "symlink": "a symbolic link",
     "submodule": "a git submodule",
@@ -198,18 +207,18 @@ def _service_file(snapshot: Snapshot, service: ServicePath, entry: Entry) -> _Se
         return [_not_plain(file, entry, "Commit a regular file with mode 644.")], []
     try:
         data = _content(snapshot.read(file), file)
-        if name not in RENDERED_KINDS:
+        if name not in POSSIBLE_KINDS:
             return [], []  # the drift check reads the request, its plan and the file for the catalog
         manifests = read_manifests(data, file, service)
     except InputError as error:
         return problem_findings(GATE, "unreadable", error), []
-    kind = RENDERED_KINDS[name]
+    kind = POSSIBLE_KINDS[name]
     if len(manifests) != 1 or manifests[0].prefix:
         message = f"holds {len(manifests)} objects" if len(manifests) != 1 else "holds a List"
         return [_finding("one-object", file, message, f"Write exactly one {kind}.")], manifests
     if manifests[0].kind != kind:
         message = f"holds a {manifests[0].kind} where a {kind} belongs"
-        fix = f"Write a {kind}: a service consists of {', '.join(RENDERED_KINDS.values())} only."
+        fix = f"Write a {kind}: a service consists of {', '.join(POSSIBLE_KINDS.values())} only."
         return [_finding("wrong-kind", file, message, fix, manifests[0].line("kind"))], manifests
     return [], manifests
 

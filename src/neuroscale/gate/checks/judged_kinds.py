@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from neuroscale.catalog.settings import Environment
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.core.printable import shortened
 from neuroscale.core.schemas import SchemaSet
@@ -32,6 +33,7 @@ from neuroscale.gate.checks.object_findings import (
 from neuroscale.gate.checks.open_networks import RULE as OPEN_NETWORK
 from neuroscale.gate.checks.open_networks import Answering, open_rules
 from neuroscale.gate.checks.refused_kinds import REFUSED
+from neuroscale.gate.checks.stored_keys import check_tripwires, is_stored_key, stored_key_findings
 from neuroscale.gate.evaluation import Evaluation, manifest_finding
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.manifests import pod_sets
@@ -91,9 +93,9 @@ class KindsCheck(GateCheck):
 
     def evaluate(self, run: Run) -> Evaluation:
         policies = run.judge.policies().policies
-        answering = partial(_declared, run)
+        around = partial(_environment, run)
         evaluation, unjudged = evaluate_kinds(
-            run.judged, policies, run.schemas(), strict=run.subject.strict, answering=answering
+            run.judged, policies, run.schemas(), strict=run.subject.strict, around=around
         )
         self.value = tuple(unjudged)
         return evaluation
@@ -102,21 +104,20 @@ class KindsCheck(GateCheck):
         return unjudged_kinds(self.value or ())
 
 
-def _declared(run: Run, manifest: Manifest) -> Answering:
-    """The link-local addresses that an object's service may call, by the settings of the side that judges; for what a
-    change of the settings would render, by its own."""
+def _environment(run: Run, manifest: Manifest) -> Environment | None:
+    """The environment of an object's service, by the settings of the side that judges; for what a change of the
+    settings would render, by its own."""
     if manifest.service is None:
-        return ()
+        return None
     sources = run.after if manifest.file.startswith(f"{TEMPLATE}/") else run.judge
     try:
-        environment = sources.settings().environments.get(manifest.service.environment)
+        return sources.settings().environments.get(manifest.service.environment)
     except InputError:
-        return ()  # the catalog check reports it
-    return () if environment is None else environment.answering_addresses
+        return None  # the catalog check reports it
 
 
-def _nothing(_: Manifest) -> Answering:
-    return ()
+def _nowhere(_: Manifest) -> None:
+    return None
 
 
 def evaluate_kinds(
@@ -125,10 +126,10 @@ def evaluate_kinds(
     schemas: SchemaSet,
     *,
     strict: bool,
-    answering: Callable[[Manifest], Answering] = _nothing,
+    around: Callable[[Manifest], Environment | None] = _nowhere,
 ) -> tuple[Evaluation, list[Manifest]]:
     """The findings of this module's rules, and the objects whose kind nobody judges; with `strict` these are findings.
-    `answering`: the link-local addresses that the service of an object may call.
+    `around`: the environment of an object's service.
 
     Raises UntrustedError if the rules have no finding for one of the gate's own known-bad objects.
     """
@@ -140,9 +141,9 @@ def evaluate_kinds(
     # The kind of this one has policies, and no other rule of this module.
     if not list(impossible_replicas(GATE, tripwire("serving.kserve.io/v1beta1", "InferenceService", spec=_IMPOSSIBLE))):
         raise UntrustedError("the kinds check did not find its tripwire for the rule 'impossible-replicas'.")
-    findings, unjudged = _look(manifests, policies, schemas, strict=strict, answering=answering)
+    findings, unjudged = _look(manifests, policies, schemas, strict=strict, around=around)
     detail = f"{len(unjudged)} of {len(manifests)} objects are of a kind that nothing judges" if unjudged else ""
-    count, caught = len(manifests), len(traps) + 1
+    count, caught = len(manifests), len(traps) + 1 + check_tripwires(GATE)
     return Evaluation(tuple(findings), count, count, "objects", caught, caught, detail), unjudged
 
 
@@ -166,7 +167,7 @@ def _look(
     schemas: SchemaSet,
     *,
     strict: bool,
-    answering: Callable[[Manifest], Answering] = _nothing,
+    around: Callable[[Manifest], Environment | None] = _nowhere,
 ) -> tuple[list[Finding], list[Manifest]]:
     findings: list[Finding] = []
     unjudged: list[Manifest] = []
@@ -182,12 +183,16 @@ def _look(
             if not refusal.everywhere:
                 unjudged.append(manifest)
             continue
+        environment = around(manifest)
+        if is_stored_key(manifest):
+            findings += stored_key_findings(GATE, manifest, environment.secret_store if environment else None)
+            continue
         kind = schemas.kinds.get((manifest.api_version, manifest.kind))
         if kind is None:
             continue  # the schema check and the policy check report it
         rule = _RULES.get((manifest.group, manifest.kind))
         if rule is _network_policy:
-            rule = partial(_network_policy, answering=answering(manifest))
+            rule = partial(_network_policy, answering=environment.answering_addresses if environment else ())
         for one in (*_references(manifest.value), *(rule(manifest.value) if rule else ())):
             severity = Severity.NOTICE if one.lenient and not strict and manifest.service is None else Severity.ERROR
             findings.append(

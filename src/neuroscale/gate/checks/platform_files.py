@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import neuroscale.rendering.platform
-from neuroscale.catalog.settings import domain_notes
-from neuroscale.core.errors import InputError, Problem, UntrustedError
+from neuroscale.catalog.settings import domain_notes, image_notes
+from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.gate.check import GateCheck, LeftOut, Run
 from neuroscale.gate.evaluation import Evaluation, problem_findings
 from neuroscale.gate.merged_change import Change
-from neuroscale.gate.verdict import Severity
+from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.rendering.platform.files import SOURCES, differences, render_repository
 from neuroscale.repo.layout import CATALOG, CODE_OWNERS, OWN_CODE, PIN, REQUIREMENTS, SETTINGS
 from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
@@ -42,18 +42,19 @@ class PlatformFilesCheck(GateCheck):
 
     def evaluate(self, run: Run) -> Evaluation:
         evaluation = evaluate_platform(run.given.snapshot)
-        if run.change is None or not run.change.touches(SETTINGS):
+        if run.change is None or not run.change.touches(SETTINGS, f"{CATALOG}/runtimes/"):
             return evaluation
-        shared = problem_findings(GATE, "shared-domain", _notes(run))
-        notes = (one.model_copy(update={"severity": Severity.NOTICE}) for one in shared)
+        notes = (note.model_copy(update={"severity": Severity.NOTICE}) for note in _notes(run))
         return replace(evaluation, findings=(*evaluation.findings, *notes))
 
 
-def _notes(run: Run) -> list[Problem]:
+def _notes(run: Run) -> list[Finding]:
     try:
-        return domain_notes(run.after.settings())
+        settings, catalog = run.after.settings(), run.after.catalog()
     except InputError:
         return []  # the catalog check reports it
+    images = problem_findings(GATE, "image-not-allowed", image_notes(settings, catalog))
+    return [*problem_findings(GATE, "shared-domain", domain_notes(settings)), *images]
 
 
 def evaluate_platform(snapshot: Snapshot) -> Evaluation:

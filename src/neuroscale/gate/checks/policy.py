@@ -30,6 +30,7 @@ from neuroscale.gate.checks.kyverno_process import (
     run_kyverno,
 )
 from neuroscale.gate.checks.refused_kinds import REFUSED, plural_of
+from neuroscale.gate.checks.stored_keys import is_stored_key
 from neuroscale.gate.evaluation import Evaluation, manifest_finding
 from neuroscale.gate.policy_exceptions import WRITABLE_ROOT, Exceptions
 from neuroscale.gate.verdict import Finding
@@ -258,7 +259,7 @@ def applicable(
         refused = (manifest.group, manifest.kind) in REFUSED and _VERSION.fullmatch(manifest.version)
         asked = policies if kind or refused else ()
         pairs[id(manifest)] = frozenset(policy.name for policy in asked if policy.applies(manifest, plural))
-        if kind is None and not pairs[id(manifest)]:
+        if kind is None and not pairs[id(manifest)] and not is_stored_key(manifest):
             message = f"no policy can judge {manifest.api_version} {manifest.kind}: the kind is not known here"
             fix = "Correct apiVersion and kind, or add the module with its CRD to the set-up."
             findings.append(manifest_finding(GATE, "unknown-kind", manifest, ("kind",), message, fix))

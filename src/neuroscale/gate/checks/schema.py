@@ -11,17 +11,19 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from neuroscale.core import tool_cache
 from neuroscale.core.errors import UntrustedError
+from neuroscale.core.printable import plainly_counted
 from neuroscale.core.schemas import SchemaSet
 from neuroscale.core.yaml_io import Path as FieldPath
 from neuroscale.core.yaml_io import dotted, flow
 from neuroscale.gate.check import APPLIED, GateCheck, Run
 from neuroscale.gate.checks.file_modes import file_modes, is_mode, mode_fix
+from neuroscale.gate.checks.stored_keys import is_stored_key
 from neuroscale.gate.evaluation import Evaluation, manifest_finding
 from neuroscale.gate.run_upstream_tool import run_tool
 from neuroscale.gate.verdict import Finding
@@ -46,8 +48,20 @@ class SchemaCheck(GateCheck):
     needs = APPLIED
     beside = True
 
+    def __init__(self) -> None:
+        self._stored_keys = 0
+
     def evaluate(self, run: Run) -> Evaluation:
-        return evaluate_schemas(run.applied, run.schemas(), tool_cache.find("kubeconform"), run.folder / "schema")
+        judged = [manifest for manifest in run.applied if not is_stored_key(manifest)]
+        self._stored_keys = len(run.applied) - len(judged)
+        return evaluate_schemas(judged, run.schemas(), tool_cache.find("kubeconform"), run.folder / "schema")
+
+    def not_checked(self, run: Run) -> Iterable[str]:  # noqa: ARG002
+        if self._stored_keys:
+            yield (
+                f"Schemas: there is none of External Secrets here. The kinds check held the form of "
+                f"{plainly_counted(self._stored_keys, 'ExternalSecret')} against the settings."
+            )
 
 
 def evaluate_schemas(manifests: Sequence[Manifest], schemas: SchemaSet, kubeconform: Path, folder: Path) -> Evaluation:

@@ -14,7 +14,7 @@ from neuroscale.rendering.platform import monitoring
 from neuroscale.rendering.platform.charts import Chart, upstream_folder
 from neuroscale.rendering.platform.filling import Object, filled, objects
 from neuroscale.rendering.platform.tenancy import teams_folder
-from neuroscale.repo.layout import CATALOG_INFO, MANIFESTS, PLAN_FILE, RENDERED_KINDS, REQUEST_FILE
+from neuroscale.repo.layout import CATALOG_INFO, MANIFESTS, PLAN_FILE, POSSIBLE_KINDS, RENDERED_KINDS, REQUEST_FILE
 
 NAMESPACE = "argocd"
 FOLDER = "platform/argocd"
@@ -27,6 +27,7 @@ _GROUPS = {
     "InferenceService": "serving.kserve.io",
     "NetworkPolicy": "networking.k8s.io",
     "PodDisruptionBudget": "policy",
+    "ExternalSecret": "external-secrets.io",
 }
 # The ConfigMap for each part of the values.
 _CONFIG_MAPS = {"cm": "argocd-cm", "params": "argocd-cmd-params-cm", "rbac": "argocd-rbac-cm"}
@@ -49,6 +50,7 @@ def render(
     branch = revision or settings.repository.default_branch
     where = {"repository": url, "revision": branch, "environment": environment}
     cluster = settings.environments[environment].cluster
+    kinds = RENDERED_KINDS if settings.environments[environment].secret_store is None else POSSIBLE_KINDS
     used = sorted({chart.repository for chart in charts if cluster in chart.clusters})
     return {
         "projects.yaml": filled(
@@ -56,7 +58,7 @@ def render(
             repository=url,
             chart_repositories=used,
             namespaces=sorted(team.namespace for team in catalog.teams.values()),
-            kinds=[{"name": _GROUPS[kind], "value": kind} for kind in RENDERED_KINDS.values()],
+            kinds=[{"name": _GROUPS[kind], "value": kind} for kind in kinds.values()],
         ),
         "root.yaml": filled("root.yaml", parts=_parts(settings, environment), **where),
         "services.yaml": filled(
@@ -65,7 +67,7 @@ def render(
             folders=f"{MANIFESTS}/{environment}/*",
             application=application_name(environment, "{{ .path.basename }}"),
             exclude=f"{{{REQUEST_FILE},{PLAN_FILE},{CATALOG_INFO}}}",
-            include=f"{{{','.join(RENDERED_KINDS)}}}",
+            include=f"{{{','.join(kinds)}}}",
             **where,
         ),
     }

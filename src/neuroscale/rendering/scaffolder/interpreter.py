@@ -82,12 +82,15 @@ def _fetch(template: Template, step: Step, given: Mapping[str, Any], workspace: 
         )
     for path, text in template.folder(step.folder).items():
         where = f"{template.root}/{step.folder}/{path}"
-        if f"{target}/{path}" in workspace:
+        name = fill(path, given["values"], step.whitespace, where)
+        if not name:
+            continue
+        if f"{target}/{name}" in workspace:
             # Backstage keeps the first file without a message.
             raise InputError.at(where, "", "is written by two steps", "Give each step a target of its own.")
         filled = fill(text, given["values"], step.whitespace, where)
         unchanged_structure.check(text, step.whitespace, given["values"], filled, where)
-        workspace[f"{target}/{path}"] = filled
+        workspace[f"{target}/{name}"] = filled
 
 
 def _pull_request(given: Mapping[str, Any], workspace: Mapping[str, str]) -> RenderedPullRequest:

@@ -30,6 +30,8 @@ _DELIMITER = re.compile(r"\$\{\{|\{\{|\}\}|\{%|%\}|\{#|#\}")
 _VALUE = re.compile(rf"\$\{{\{{ values\.({_NAME}) \}}\}}")
 _ITEM = re.compile(rf"\$\{{\{{ ({_NAME})(?:\.({_NAME}))? \}}\}}")
 IF = re.compile(rf"\{{% if values\.({_NAME}) %\}}")
+_PLAIN_NAME = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"
+_CONDITIONAL_NAME = re.compile(rf"({IF.pattern})({_PLAIN_NAME})(\{{% endif %\}})")
 FOR = re.compile(rf"\{{% for ({_NAME}) in values\.({_NAME}) %\}}")
 _UNPRINTABLE = re.compile(r"[^\n\x20-\x7e]")
 # Each loop within a loop multiplies the time that a file takes, and its length.
@@ -94,16 +96,22 @@ def lint(text: str, where: str, kinds: Mapping[str, Kind] = KINDS) -> list[Probl
     return problems
 
 
-def lint_name(path: str, where: str) -> list[Problem]:
-    """Problems of a skeleton file's path, which Backstage fills like a template too."""
-    if re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*", path):
+def lint_name(path: str, where: str, kinds: Mapping[str, Kind] = KINDS) -> list[Problem]:
+    """Problems of a skeleton file's path, which Backstage fills like a template too.
+
+    Backstage leaves out a file beside the others whose name becomes empty: a name may stand under one condition.
+    """
+    if re.fullmatch(rf"{_PLAIN_NAME}(/{_PLAIN_NAME})*", path):
         return []
+    if match := _CONDITIONAL_NAME.fullmatch(path):
+        return lint(f"{match[1]}{match[4]}\n", where, kinds)
     return [
         Problem(
             where,
             "",
             f"has the name {path!a}",
-            "Name files with letters, digits, '.', '_' and '-' only: Backstage fills file names too.",
+            "Name files with letters, digits, '.', '_' and '-' only, or {% if values.FLAG %}NAME{% endif %}: "
+            "Backstage fills file names too.",
         )
     ]
 
@@ -180,8 +188,16 @@ class Branch:
     line: int
 
 
-def branches(text: str) -> dict[Conditions, Branch]:
-    """A checked skeleton file (see `lint`) by its conditions; white space alone is not a branch."""
+def plain_name(path: str) -> str:
+    """A skeleton file's path as the file has it that it becomes."""
+    return TAG.sub("", path)
+
+
+def branches(text: str, path: str = "") -> dict[Conditions, Branch]:
+    """A checked skeleton file (see `lint`) by its conditions, those in its path too; white space alone is not a
+    branch."""
+    if match := _CONDITIONAL_NAME.search(path):
+        text = f"{match[1]}{text}{match[4]}"
     found: dict[Conditions, Branch] = {}
     opened: list[tuple[str, bool]] = []
 

@@ -78,6 +78,10 @@ class TemplateValues(TypedDict):
     metadata_servers: list[NamedValue]
     dns_networks: list[Scalar]
     has_node_local_dns: bool
+    has_secret_store: bool
+    secret_store: Scalar
+    secret_store_kind: Scalar
+    secret_store_key: Scalar
     min_replicas: Scalar
     max_replicas: Scalar
     cpu: Scalar
@@ -107,6 +111,7 @@ def unset_by(settings: Settings) -> frozenset[str]:
         "metadata_servers": any(one.workload_identity != "none" for one in all_of),
         "dns_networks": any(one.dns.addresses for one in all_of),
         "has_node_local_dns": any(one.dns.node_local for one in all_of),
+        "has_secret_store": any(one.secret_store is not None for one in all_of),
     }
     return frozenset(name for name, somewhere in is_set.items() if not somewhere)
 
@@ -147,6 +152,7 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
     encode = Encoder(PLAN_FILE)
     _check_plan(request, plan, encode)
     around, resources, replicas, rollout = plan.surroundings, plan.resources, plan.replicas, plan.rollout
+    store, secret = around.secret_store, object_names.secret_name(plan.service)
     has_accelerator = resources.accelerator_resource != ""
     stored = plan.model_source.startswith(_STORES)
     downloaded_gib = 0 if stored else max(plan.memory_gib.weights * plan.tensor_parallel_size, 0)
@@ -185,7 +191,7 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
         needs_hugging_face_token=plan.needs_hugging_face_token,
         token_secret=encode.name(SECRET, "surroundings.token_secret", around.token_secret),
         token_key=encode.name(SECRET_KEY, "surroundings.token_key", around.token_key),
-        api_key_secret=encode.text("service", object_names.secret_name(plan.service)),
+        api_key_secret=encode.text("service", secret),
         api_key_entry=encode.text("service", object_names.ENTRY),
         client_namespaces=[
             encode.name(NAMESPACE, f"surroundings.client_namespaces[{index}]", namespace)
@@ -205,6 +211,12 @@ def template_values(request: Request, plan: Plan) -> TemplateValues:
             for index, network in enumerate(around.dns_networks)
         ],
         has_node_local_dns=around.node_local_dns,
+        has_secret_store=store is not None,
+        secret_store=encode.text("surroundings.secret_store.store", store.store if store else ""),
+        secret_store_kind=encode.text("surroundings.secret_store.store_kind", store.store_kind if store else ""),
+        secret_store_key=encode.text(
+            "surroundings.secret_store.path", store.key(plan.tenancy.namespace, secret) if store else ""
+        ),
         min_replicas=encode.positive("replicas.min", replicas.min),
         max_replicas=encode.positive("replicas.max", replicas.max),
         cpu=encode.positive("resources.cpu", resources.cpu, _count),
