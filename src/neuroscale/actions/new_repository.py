@@ -16,11 +16,11 @@ from neuroscale.core.errors import InputError
 from neuroscale.core.files import write_public
 from neuroscale.core.tool_cache import cache_folder, wheels
 from neuroscale.rendering.new_repository import NewRepository, new_files
-from neuroscale.repo.layout import is_written
+from neuroscale.repo.layout import CATALOG_INFO, is_written
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.repo.tool_pin import ToolPin, pin_files
 
-_DELIVERED = (".github", "manifests", "platform", "policies", "templates")
+_DELIVERED = (".github", CATALOG_INFO, "manifests", "platform", "policies", "templates")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ def write_repository(folder: Path, answers: NewRepository, wheel: Path | None) -
     """
     snapshot = FolderSnapshot(delivered.FOLDER)
     paths = [entry.path for entry in snapshot.entries(*_DELIVERED) if not any(map(is_written, entry.path.split("/")))]
-    files = new_files(answers, snapshot, FolderSnapshot(delivered.EXAMPLE), paths) | _pinned(digest_of_tool(wheel))
+    example, start = FolderSnapshot(delivered.EXAMPLE), FolderSnapshot(delivered.START)
+    files = new_files(answers, snapshot, example, start, paths) | _pinned(digest_of_tool(wheel))
     there = {path: content for path in files if (content := _content(folder / path)) is not None}
     if others := sorted(path for path, content in there.items() if content != files[path]):
         raise InputError.at(
