@@ -15,12 +15,9 @@ from neuroscale.core import delivered
 from neuroscale.core.errors import InputError
 from neuroscale.core.files import write_public
 from neuroscale.core.tool_cache import cache_folder, wheels
-from neuroscale.rendering.new_repository import NewRepository, new_files
-from neuroscale.repo.layout import CATALOG_INFO, is_written
+from neuroscale.rendering.new_repository import NewRepository, delivered_paths, new_files
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.repo.tool_pin import ToolPin, pin_files
-
-_DELIVERED = (".github", CATALOG_INFO, "manifests", "platform", "policies", "templates")
 
 
 @dataclass(frozen=True)
@@ -38,9 +35,8 @@ def write_repository(folder: Path, answers: NewRepository, wheel: Path | None) -
     used, if the digest is not known, or if the folder holds another file of the same name.
     """
     snapshot = FolderSnapshot(delivered.FOLDER)
-    paths = [entry.path for entry in snapshot.entries(*_DELIVERED) if not any(map(is_written, entry.path.split("/")))]
     example, start = FolderSnapshot(delivered.EXAMPLE), FolderSnapshot(delivered.START)
-    files = new_files(answers, snapshot, example, start, paths) | _pinned(digest_of_tool(wheel))
+    files = new_files(answers, snapshot, example, start, delivered_paths(snapshot)) | _pinned(digest_of_tool(wheel))
     there = {path: content for path in files if (content := _content(folder / path)) is not None}
     if others := sorted(path for path, content in there.items() if content != files[path]):
         raise InputError.at(
