@@ -56,12 +56,12 @@ def pin_of(version: ToolVersion) -> ToolPin:
     return ToolPin(version=version.version, sha256=f"{abs(hash(version.version)):064x}"[-64:])
 
 
-def made_by(version: ToolVersion, answers: Mapping[str, Any]) -> dict[str, bytes]:
+def made_by(version: ToolVersion, answers: Mapping[str, Any], pin: ToolPin | None = None) -> dict[str, bytes]:
     """The repository that this version makes for the answers."""
     read = read_new_repository(dump(answers), "answers.yaml")
     paths = delivered_paths(version.delivered)
     files = new_files(read, version.delivered, EXAMPLE, version.start, paths)
-    pinned = pin_files(pin_of(version), version.locked)
+    pinned = pin_files(pin or pin_of(version), version.locked)
     return files | {path: text.encode() for path, text in pinned.items()}
 
 
