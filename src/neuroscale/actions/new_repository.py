@@ -48,7 +48,7 @@ def write_repository(folder: Path, answers: NewRepository, wheel: Path | None) -
     new = {path: content for path, content in files.items() if path not in there}
     try:
         if wheel is not None:
-            _keep(wheel)
+            keep_wheel(wheel)
         for path, content in new.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             write_public(folder / path, content.decode())
@@ -58,7 +58,7 @@ def write_repository(folder: Path, answers: NewRepository, wheel: Path | None) -
     return Written(tuple(new), len(there))
 
 
-def _keep(wheel: Path) -> None:
+def keep_wheel(wheel: Path) -> None:
     """Copy the wheel into the tool cache: the jobs of a forge on this machine install it from there."""
     kept = wheels(cache_folder()) / wheel.name
     content = wheel.read_bytes()

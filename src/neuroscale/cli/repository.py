@@ -34,6 +34,10 @@ ReleasesOption = Annotated[
     str | None,
     typer.Option("--releases", help="The publisher's list of releases: a file or an address. Default: the pin's."),
 ]
+WheelOption = Annotated[
+    Path | None,
+    typer.Option("--wheel", help="This tool's wheel, whose digest becomes the pin. Default: as it was installed."),
+]
 WriteOption = Annotated[
     bool, typer.Option("--write", help="Change the work tree, conflicts with markers included, and open nothing.")
 ]
@@ -57,10 +61,7 @@ def make_repository(
         Path | None,
         typer.Option("--answers", help="A file with the answers. Without it, the command asks for what it needs."),
     ] = None,
-    wheel: Annotated[
-        Path | None,
-        typer.Option("--wheel", help="This tool's wheel, whose digest becomes the pin. Default: as it was installed."),
-    ] = None,
+    wheel: WheelOption = None,
 ) -> int:
     """Write a repository with settings, teams, budgets, what they render to, policies, the form, workflows and owners.
     Run again with the same answers, it writes nothing."""
@@ -106,6 +107,40 @@ def upgrade(
     wanted = Wanted(to, releases, accept_loss, write, dry_run)
     done = upgrade_repository(choice, wanted, TO_STDERR)
     return done if isinstance(done, int) else _print_upgraded(done)
+
+
+@app.command("adopt")
+def adopt(
+    wheel: WheelOption = None,
+    releases: Annotated[
+        str | None,
+        typer.Option("--releases", help="The list of the wheel's publisher, whom the pin then names: file or address."),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="COMMIT",
+            help="The tool's own commit that the fork began from, or merged last. Default: the version's tag, else the "
+            "wheel, which lacks documents and tests.",
+        ),
+    ] = None,
+    write: WriteOption = False,
+    dry_run: DryRunOption = False,
+    accept_loss: AcceptLossOption = False,
+    remote: RemoteOption = "origin",
+    token_file: TokenFileOption = None,
+    local: LocalForgeOption = False,
+    repository: RepositoryOption = None,
+) -> int:
+    """Open the pull request by which a fork that holds the tool's own code pins the tool instead: the tool's files go,
+    the organisation's own files and its edits of delivered files stay. Exit status: 1 if files of the tool that were
+    edited, or files beside them, would go without --accept-loss; they are named."""
+    from neuroscale.actions.repository_adoption import Adoption, adopt_repository
+
+    choice = ForgeChoice(repository, remote, token_file, local)
+    wanted = Adoption(wheel, releases, against, accept_loss, write, dry_run)
+    return _print_upgraded(adopt_repository(choice, wanted, TO_STDERR))
 
 
 @app.command("status")
