@@ -6,19 +6,16 @@ A change must not bring its own judge: the gate that it would replace refuses a 
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
 
 from neuroscale.core.errors import ExitStatus, InputError, UntrustedError
 from neuroscale.core.files import scratch_folder
 from neuroscale.core.money_and_time import duration
+from neuroscale.core.validation import known_part
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import Check, Outcome, Verdict, exit_status
 from neuroscale.repo.layout import GATE_CODE, OWN_CODE
@@ -175,16 +172,4 @@ def read_verdict(text: str) -> Verdict:
 
     Raises ValueError if the text is not a verdict, or lacks a field that this version needs.
     """
-    try:
-        return Verdict.model_validate_json(text, strict=False)
-    except ValidationError as error:
-        unknown = [one["loc"] for one in error.errors() if one["type"] == "extra_forbidden"]
-        if len(unknown) < error.error_count():
-            raise
-        value: Any = json.loads(text)
-        for *path, field in unknown:
-            holder = value
-            for key in path:
-                holder = holder[key]
-            del holder[field]
-        return Verdict.model_validate_json(json.dumps(value), strict=False)
+    return known_part(Verdict, text, strict=False)
