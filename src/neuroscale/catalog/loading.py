@@ -202,7 +202,7 @@ def _read(folder: str, text: str, where: str) -> tuple[Any, Document]:
 
 
 @lru_cache(maxsize=256)
-def _read_once(folder: str, text: str, where: str, drops_unknown: bool) -> tuple[Any, Document]:  # noqa: ARG001, FBT001
+def _read_once(folder: str, text: str, where: str, drops_unknown: bool) -> tuple[Any, Document]:  # noqa: ARG001
     """As `_read`: the gate reads the catalog of several commits, in which most files are the same.
 
     `drops_unknown`: what is read without unknown fields is another answer.

@@ -119,10 +119,10 @@ def _judge(
     server: bool,
     strict: bool | None,
 ) -> Verdict:
+    from neuroscale.actions.open_repository import repository_root
     from neuroscale.gate.merged_change import find_change
     from neuroscale.gate.runner import gate_change, gate_paths
     from neuroscale.repo.git import Git
-    from neuroscale.repo.layout import find_root
 
     today = datetime.now(UTC).date()
     if bool(paths) == bool(base or head) or bool(base) != bool(head):
@@ -132,13 +132,16 @@ def _judge(
     if paths:
         return gate_paths(paths, _root(repository), today, server=server, strict=bool(strict))
     # The revisions belong to the repository around the current folder, never to this program's own.
-    git = Git(find_root(repository or Path.cwd()))
+    git = Git(repository_root(repository))
     try:
         change = find_change(git, base, head)
         from neuroscale.gate.gate_code_of_base import judge_by_base, judge_by_both, needs_judges
 
         if not needs_judges(change):
-            return gate_change(change, today, server=server, strict=strict is not False)
+            from neuroscale.gate.gate_of_pin import judged_by_both_pins
+
+            verdict = gate_change(change, today, server=server, strict=strict is not False)
+            return judged_by_both_pins(change, verdict, server=server, strict=strict is not False)
         judge = judge_by_base if only_read_head else judge_by_both
         return judge(change, server=server, strict=strict is not False)
     finally:
@@ -150,12 +153,13 @@ def _root(repository: Path | None) -> Path | None:
 
     None where there is no such repository, because the program comes from a wheel.
     """
+    from neuroscale.actions.open_repository import repository_root
     from neuroscale.repo.layout import find_root
 
     if repository is not None:
-        return find_root(repository)
+        return repository_root(repository)
     try:
-        return find_root(Path.cwd())
+        return repository_root(None)
     except InputError:
         return None if delivered.CHECKOUT is None else find_root(delivered.CHECKOUT)
 
