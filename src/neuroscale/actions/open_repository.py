@@ -227,14 +227,19 @@ def repository_root(named: Path | None) -> Path:
     """The root of the named repository, or of the one around the current folder; a line on standard error says if this
     tool is not the one that it pins. Raises InputError outside one."""
     root = find_root(named or Path.cwd())
-    _say_other_tool(root)
+    say_other_tool(FolderSnapshot(root))
     return root
 
 
+def say_other_tool(snapshot: Snapshot) -> None:
+    """A line on standard error, once, if this tool is not the one that a repository pins."""
+    _say_once(other_tool(snapshot))
+
+
 @lru_cache
-def _say_other_tool(root: Path) -> None:
-    if other := other_tool(FolderSnapshot(root)):
-        sys.stderr.write(f"neuroscale: {other}\n")
+def _say_once(other: str) -> None:
+    if other:
+        sys.stderr.write(f"neuroscale: {other}.\n")
 
 
 def open_repository(named: Path | None) -> Repository:

@@ -119,10 +119,10 @@ def _judge(
     server: bool,
     strict: bool | None,
 ) -> Verdict:
-    from neuroscale.actions.open_repository import repository_root
     from neuroscale.gate.merged_change import find_change
     from neuroscale.gate.runner import gate_change, gate_paths
     from neuroscale.repo.git import Git
+    from neuroscale.repo.layout import find_root
 
     today = datetime.now(UTC).date()
     if bool(paths) == bool(base or head) or bool(base) != bool(head):
@@ -132,14 +132,16 @@ def _judge(
     if paths:
         return gate_paths(paths, _root(repository), today, server=server, strict=bool(strict))
     # The revisions belong to the repository around the current folder, never to this program's own.
-    git = Git(repository_root(repository))
+    git = Git(find_root(repository or Path.cwd()))
     try:
         change = find_change(git, base, head)
         from neuroscale.gate.gate_code_of_base import judge_by_base, judge_by_both, needs_judges
 
         if not needs_judges(change):
+            from neuroscale.actions.open_repository import say_other_tool
             from neuroscale.gate.gate_of_pin import judged_by_both_pins
 
+            say_other_tool(change.before)
             verdict = gate_change(change, today, server=server, strict=strict is not False)
             return judged_by_both_pins(change, verdict, server=server, strict=strict is not False)
         judge = judge_by_base if only_read_head else judge_by_both

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from neuroscale import __version__
@@ -59,8 +59,8 @@ def judged_by_both_pins(change: Change, base: Verdict, *, server: bool, strict: 
 def combined(base: Verdict, head: JudgeAnswer, pin: ToolPin) -> Verdict:
     """Both answers as one verdict. No check vanishes: what the base leaves to the change's tool must have run there, on
     no fewer objects."""
-    left = _left_to(base)
     theirs = {check.name: check for check in head.verdict.checks} if head.verdict else {}
+    left = _left_to(base, theirs)
     lacking = [name for name, check in left.items() if not _stands_in(theirs.get(name), check)]
     judge = _check_of(head, pin, base, lacking)
     if judge.outcome is Outcome.UNTRUSTED:
@@ -90,19 +90,25 @@ def combined(base: Verdict, head: JudgeAnswer, pin: ToolPin) -> Verdict:
     )
 
 
-def _left_to(base: Verdict) -> dict[str, Check]:
-    """The base's checks that the change's tool must answer."""
+def _left_to(base: Verdict, theirs: Mapping[str, Check]) -> dict[str, Check]:
+    """The base's checks that the change's tool must answer: those of OF_VERSION with findings, and those that did not
+    run, unless both tools say for the same reason that there is nothing to judge."""
     left = {
         check.name: check
         for check in base.checks
         if (check.name in OF_VERSION and check.outcome is Outcome.FINDINGS)
-        or (check.outcome is Outcome.NOT_RUN and check.detail == UNREADABLE)
+        or (check.outcome is Outcome.NOT_RUN and not _same_reason(check, theirs.get(check.name)))
     }
     if "effects" in left and "effects-fit" not in left:
         # Without effects the base had nothing to fit.
         mine = [check for check in base.checks if check.name == "effects-fit"]
         left["effects-fit"] = mine[0] if mine else left["effects"].model_copy(update={"expected": 0})
     return left
+
+
+def _same_reason(mine: Check, theirs: Check | None) -> bool:
+    of_theirs = None if theirs is None else (theirs.outcome, theirs.detail)
+    return mine.detail != UNREADABLE and of_theirs == (mine.outcome, mine.detail)
 
 
 def _stands_in(theirs: Check | None, mine: Check) -> bool:
