@@ -139,7 +139,8 @@ def _judge_of(pin: ToolPin, change: Change, *, server: bool, strict: bool) -> Ju
         python = environment_of(read_text(change.after, REQUIREMENTS))
         _install_tools(python, change.git.root)
     except InputError as error:
-        return JudgeAnswer(ExitStatus.UNTRUSTED, None, f"neuroscale {pin.version} cannot be installed: {error}")
+        why = f"neuroscale {pin.version} cannot be installed: {str(error)[-220:]}"  # a check shows the end
+        return JudgeAnswer(ExitStatus.UNTRUSTED, None, why)
     return asked_judge(python, {}, change, server=server, strict=strict)
 
 
