@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 from neuroscale import __version__
@@ -17,7 +15,7 @@ from neuroscale.core.files import write_public
 from neuroscale.core.tool_cache import cache_folder, wheels
 from neuroscale.rendering.new_repository import NewRepository, delivered_paths, new_files
 from neuroscale.repo.snapshot import FolderSnapshot
-from neuroscale.repo.tool_pin import ToolPin, pin_files
+from neuroscale.repo.tool_pin import ToolPin, pin_files, recorded_digest
 
 
 @dataclass(frozen=True)
@@ -85,13 +83,7 @@ def digest_of_tool(wheel: Path | None) -> str:
         except OSError as error:
             message = f"{wheel} cannot be read: {error.strerror}"
             raise InputError.at("the command line", "--wheel", message, "Name a file that exists.") from error
-    try:
-        recorded = json.loads(metadata.distribution("neuroscale").read_text("direct_url.json") or "{}")
-    except (metadata.PackageNotFoundError, ValueError):
-        recorded = {}
-    archive = recorded.get("archive_info") or {}
-    digest: str = (archive.get("hashes") or {}).get("sha256") or archive.get("hash", "").removeprefix("sha256=")
-    if not digest:
+    if not (digest := recorded_digest()):
         message = "is missing, and the installation recorded no digest of this tool's wheel"
         raise InputError.at("the command line", "--wheel", message, "Name the wheel that this tool was installed from.")
     return digest

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 from collections.abc import Iterable
+from importlib import metadata
 from typing import Annotated, Any, Literal
 
 from packaging.version import Version
 from pydantic import Field, field_validator, model_validator
 
+from neuroscale import __version__
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.frozen import Frozen
 from neuroscale.core.validation import from_document, parse, wrong
@@ -120,6 +123,38 @@ def read_releases(text: str, where: str) -> ReleaseList:
     if problems:
         raise InputError(problems)
     return listed.model_copy(update={"releases": tuple(sorted(listed.releases, key=lambda entry: entry.release))})
+
+
+def recorded_digest() -> str:
+    """The SHA-256 of this tool's wheel as the installation recorded it, in hexadecimal; "" if it recorded none."""
+    try:
+        recorded = json.loads(metadata.distribution("neuroscale").read_text("direct_url.json") or "{}")
+    except (metadata.PackageNotFoundError, ValueError):
+        return ""
+    archive = recorded.get("archive_info") or {}
+    digest: str = (archive.get("hashes") or {}).get("sha256") or archive.get("hash", "").removeprefix("sha256=")
+    return digest
+
+
+def is_running(pin: ToolPin) -> bool:
+    """Whether this tool is the pinned one: its version, and the digest where the installation recorded one."""
+    return pin.version == __version__ and recorded_digest() in ("", pin.sha256)
+
+
+def other_tool(snapshot: Snapshot) -> str:
+    """The sentence which says that this tool is not the one that a repository pins; "" where it is, or nothing is
+    pinned, or the pin cannot be read."""
+    try:
+        pin = read_pin(snapshot)
+    except InputError:
+        return ""
+    if pin is None or is_running(pin):
+        return ""
+    which = "of this version with another digest" if pin.version == __version__ else pin.version
+    return (
+        f"This is neuroscale {__version__}, and {PIN} pins {which}. Install the pinned one: "
+        f"pip install --no-deps --require-hashes --requirement {REQUIREMENTS}"
+    )
 
 
 def statement(version: str, sha256: str) -> bytes:
