@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from neuroscale import __version__
 from neuroscale.actions import tool_versions
+from neuroscale.actions.service_change import ForgeChoice
 from neuroscale.cli import repository
 from neuroscale.core.errors import InputError
+from neuroscale.forge import request_flow
+from neuroscale.forge.branches import Access, Branches
+from neuroscale.forge.interface import Account, PullRequest, RepositoryRef, Token
+from neuroscale.forge.service_pull_request import Base, OpenRequest, Prepared, Proposal, PullRequestOutcome
+from neuroscale.forge.service_pull_request import Publisher as PullRequests
+from neuroscale.repo.git import Git
 from neuroscale.repo.layout import PIN, REQUIREMENTS
-from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot
 from neuroscale.repo.tool_pin import ToolPin, read_pin
 from publisher import Publisher
+from report_examples import passed
+from repositories import Repository
 from tool_versions import delivered_file, made_by, pin_of, tool_version, write_package
 from wheel_lab import ACME
 
@@ -46,7 +56,8 @@ class Lab:
             write_package(folder / "packages" / name, version)
         self.list = folder / "releases.json"
         self.list.write_text(self.publisher.releases(DIGESTS, CHANGES))
-        self.write(made_by(self.versions[OLDEST], ACME, self.pin()))
+        self.made = made_by(self.versions[OLDEST], ACME, self.pin())
+        self.write(self.made)
 
     def pin(self, version: str = OLDEST) -> ToolPin:
         return self.publisher.pin(version, DIGESTS[version], str(self.list))
@@ -262,3 +273,109 @@ def test_the_list_comes_over_http_too_within_bounds(lab: Lab, server: str) -> No
     assert f"Newest release: {__version__}" in done.output
     assert "has more than 4,194,304 bytes" in lab.fault("status", "--releases", f"{server}/endless")
     assert "cannot be read" in lab.fault("status", "--releases", f"{server}/none")
+
+
+# The pull request
+
+
+class OneForge(PullRequests):
+    """A forge whose main branch is the clone's, with at most one pull request."""
+
+    def __init__(self, git: Git) -> None:
+        self._branches = Branches(git, Access("https://git.acme.test/ml/models", Token("x")))
+        self.account = Account("ada", "Ada", "ada@acme.test")
+        self.there: OpenRequest | None = None
+        self.description = ""
+
+    def base(self) -> Base:
+        return Base("main", self._branches.git.commit("main", ""))
+
+    def open_request(self, base: Base, branch: str, among: Sequence[PullRequest] | None = None) -> OpenRequest | None:
+        return self.there
+
+    def publish(
+        self, base: Base, there: OpenRequest | None, prepared: Prepared, wanted: Proposal
+    ) -> PullRequestOutcome:
+        ref = RepositoryRef("https://git.acme.test", "ml", "models")
+        self.description = wanted.description.section("ada", ref)
+        pull = PullRequest(
+            7, "https://git.acme.test/7", wanted.description.title, "", "open", "ada", "ml", wanted.branch, "", "main"
+        )
+        result: Literal["opened", "updated", "unchanged"] = "opened" if there is None else "updated"
+        self.there = OpenRequest(pull, ref, prepared.commit)
+        return PullRequestOutcome(result if prepared.is_new else "unchanged", pull, ref, prepared.commit)
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The files that the pull request's branch holds."""
+        assert self.there is not None
+        snapshot = GitSnapshot(self._branches.git, self.there.tip)
+        return {entry.path: snapshot.read(entry.path) or b"" for entry in snapshot.entries()}
+
+
+@pytest.fixture
+def forge(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneForge]:
+    """The lab's repository as a clone; the gate passes whatever it is asked."""
+    clone = Repository(lab.root)
+    clone.commit({}, "start")
+    made = OneForge(clone.git)
+
+    @contextlib.contextmanager
+    def opened(*_: object, **__: object) -> Iterator[tuple[Git, OneForge]]:
+        yield clone.git, made
+
+    monkeypatch.setattr(ForgeChoice, "opened", opened)
+    monkeypatch.setattr(request_flow, "_judge", lambda *_: passed())
+    yield made
+    clone.git.close()
+
+
+def test_its_pull_request_says_what_changes_and_is_brought_up_to_date(lab: Lab, forge: OneForge) -> None:
+    main = lab.files()
+    done = lab.run("upgrade")
+    assert done.return_value == 0, done.output
+    assert "Opened pull request 7" in done.output
+    assert forge.there is not None
+    assert forge.there.pull.title == f"Upgrade the repository to neuroscale {__version__}"
+    assert forge.there.pull.head_branch == "neuroscale/upgrade"
+    assert lab.files() == main, "the work tree stays as it is"
+    text = forge.description
+    for part in (
+        f"goes from {OLDEST} to {__version__}",
+        "0 of 0 services would change by planning anew",
+        f"### What {__version__} brings\n\nAdded\n\n- a &lt;b&gt;policy&lt;/b&gt; of `pods`",
+        "### What 0.0.9 brings\n\n- a field of the catalog",
+        f"<summary>Taken whole from the new version: 3 files</summary>\n\n- `{README}`\n- `{PIN}`",
+        "`neuroscale upgrade --all` plans them anew",
+    ):
+        assert part in text, text
+    first = forge.files
+    assert first[README].endswith(b"A new last line.\n")
+    assert lab.run("upgrade").return_value == 0
+    assert forge.files == first
+
+    # Main moves on, in a file that the upgrade merges and in one that it never touches.
+    mine = delivered_file(README).replace(b"# ", b"# Our ", 1)
+    Repository(lab.root).commit({README: mine, "manifests/dev/notes.txt": b"ours\n"})
+    assert "Brought up to date pull request 7" in lab.run("upgrade").output
+    assert forge.files == {**first, README: mine + b"A new last line.\n", "manifests/dev/notes.txt": b"ours\n"}
+
+
+def test_an_open_pull_request_of_another_version_leaves_nothing_behind(lab: Lab, forge: OneForge) -> None:
+    lab.run("upgrade")
+    upgraded = forge.files
+    write_package(lab.folder / "packages" / __version__, tool_version(__version__))
+    lab.run("upgrade")
+    assert upgraded[README] != forge.files[README] == delivered_file(README)
+
+
+def test_conflicts_and_losses_open_nothing(lab: Lab, forge: OneForge) -> None:
+    Repository(lab.root).commit({README: delivered_file(README) + b"Our last line.\n"})
+    done = lab.run("upgrade")
+    assert done.return_value == 1
+    assert "--write writes the files with git's markers" in done.output
+    Repository(lab.root).commit({README: delivered_file(README), POLICY: b"# ours\n"})
+    assert lab.run("upgrade").return_value == 1
+    assert forge.there is None
+    assert lab.run("upgrade", "--accept-loss").return_value == 0
+    assert forge.files[POLICY] == lab.made[POLICY]

@@ -95,7 +95,7 @@ def plan_upgrade(
     lost = work.replace(settings)
     work.render()
     for path, text in pin_files(pin, new.locked).items():
-        work.put(path, text.encode(), "rendered")
+        work.put(path, text.encode(), "replaced")
     how: dict[str, How] = {path: work.way(path) for path in work.files}
     return RepositoryUpgrade(
         old.version, new.version, work.files, how, tuple(work.kept), tuple(lost), tuple(work.conflicts)
