@@ -303,6 +303,15 @@ def test_edits_of_what_the_tool_owns_are_named_before_they_go(git: Git, acme: Fi
     assert (result[POLICY], result[other], result[own]) == (acme[POLICY], acme[other], b"# ours\n")
 
 
+def test_a_price_list_that_both_renewed_stays_the_organisations(git: Git, acme: Files) -> None:
+    path = "platform/catalog/prices/google-cloud.yaml"
+    ours, theirs = (delivered_file(path).replace(b"\n", b" # %s\n" % who, 3) for who in (b"ours", b"theirs"))
+    upgrade = planned(git, acme | {path: ours}, tool_version("0.4.0", {path: theirs}))
+    assert (upgrade.conflicts, upgrade.kept) == ((), (path,))
+    assert path not in upgrade.files
+    assert after(acme, planned(git, acme, tool_version("0.4.0", {path: theirs})))[path] == theirs
+
+
 def test_a_version_that_cannot_read_what_the_repository_would_be_says_which_file(git: Git, acme: Files) -> None:
     with pytest.raises(InputError, match=r"Qwen3-0\.6B\.yaml"):
         planned(git, acme, tool_version("0.4.0", {MODEL: b"name: x\n"}))

@@ -74,9 +74,9 @@ def adopt_repository(choice: ForgeChoice, wanted: Adoption, progress: Progress) 
                 raise InputError.at("the main branch", "", "changed meanwhile", "Run the command again.")
             files = {**restored(base, newest), **done.upgrade.files}
             told = (
-                f"The repository no longer holds the tool's own code: it pins neuroscale {__version__} by its digest.",
-                "The files that are the organisation's own, and its edits of delivered files, stay as they are.",
-                *view.summary(done.upgrade)[1:],
+                *view.summary(done.upgrade),
+                "The organisation's own files, and its edits of delivered files, stay as they are.",
+                "README.md stays, too: it may still tell of the tool's own folders, which go.",
             )
             title = f"Pin neuroscale {__version__} in place of the tool's own code"
             parts = view.parts(done.upgrade, (), done.services)

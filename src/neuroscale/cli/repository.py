@@ -46,6 +46,9 @@ AcceptLossOption = Annotated[
     bool, typer.Option("--accept-loss", help="Go on where edits of files that the tool owns would be lost.")
 ]
 
+_MOST = 100
+"""Files of one kind that are named; edits that would go are all named."""
+
 
 @app.callback()
 def _group() -> None:
@@ -186,7 +189,7 @@ def _print_upgraded(done: Upgraded) -> int:
     for line in summary(done.upgrade):
         typer.echo(line)
     for name, paths in groups(done.upgrade).items():
-        _list(name, paths)
+        _list(name, paths, most=max(_MOST, len(done.upgrade.lost)))
     _list("Services", done.services)
     _list("Conflicts", (str(problem) for problem in done.upgrade.conflicts))
     typer.echo("")
@@ -207,12 +210,14 @@ def _print_upgraded(done: Upgraded) -> int:
     return ExitStatus.FINDINGS if done.stopped else ExitStatus.PASSED
 
 
-def _list(heading: str, rows: Iterable[str]) -> None:
+def _list(heading: str, rows: Iterable[str], most: int | None = None) -> None:
     shown = list(rows)
     if shown:
         typer.echo(f"\n{heading}:")
-    for row in shown:
+    for row in shown[:most]:
         typer.echo(f"  {terminal(row, 2000)}")
+    if len(shown[most or len(shown) :]):
+        typer.echo(f"  and {len(shown[most:]):,} more")
 
 
 def _is_terminal() -> bool:

@@ -18,7 +18,7 @@ from neuroscale.rendering.platform.files import SOURCES, is_rendered, render_all
 from neuroscale.rendering.platform.policy_lists import render_policy_lists
 from neuroscale.rendering.scaffolder.form import as_configured
 from neuroscale.rendering.scaffolder.template import DEFINITION, load_template
-from neuroscale.repo.layout import CODE_OWNERS, PIN, REQUIREMENTS, TEMPLATE, FileClass, file_class
+from neuroscale.repo.layout import CODE_OWNERS, PIN, PRICES, REQUIREMENTS, TEMPLATE, FileClass, file_class
 from neuroscale.repo.snapshot import ChangedSnapshot, MemorySnapshot, Snapshot, read_text
 from neuroscale.repo.three_way_merge import Merged
 from neuroscale.repo.tool_pin import ToolPin, pin_files
@@ -61,9 +61,9 @@ class ToolVersion:
 class RepositoryUpgrade:
     """What a repository becomes. `files`: those that change, by path (None: removed), and `how` each does.
 
-    `kept`: files of the organisation's own that the new version delivers too, or that the organisation removed and the
-    new version changes: they stay as they are. `lost`: files that the tool owns and somebody edited: the edits go.
-    `conflicts`: in files whose content holds git's markers, or stays as it was.
+    `kept`: files of the organisation's own that the new version delivers too, those that it removed and the new version
+    changes, and price lists that both renewed: they stay as they are. `lost`: files that the tool owns and somebody
+    edited: the edits go. `conflicts`: in files whose content holds git's markers, or stays as it was.
     """
 
     old: str
@@ -168,6 +168,9 @@ class _Work:
             self._conflict(path, "was edited here, and the new version no longer has it", "Remove it, or move it.")
         else:
             merged = self.merging(old, ours, new)
+            if merged.lines and path.startswith(f"{PRICES}/"):
+                self.kept.append(path)  # `prices update` renews a list, so the organisation's is the newer one
+                return
             self.put(path, merged.content, "merged")
             if not merged.is_text:
                 self._conflict(path, "is no text, and both sides changed it", "Choose one of the two by hand.")

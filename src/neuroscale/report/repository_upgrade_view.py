@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from neuroscale.core.printable import counted, markdown, markdown_code, plainly_counted
 from neuroscale.rendering.repository_upgrade import RepositoryUpgrade
 from neuroscale.rendering.upgrade import Upgrade
-from neuroscale.repo.layout import ServicePath
+from neuroscale.repo.layout import PIN, ServicePath
 from neuroscale.repo.tool_pin import ListedRelease
 from neuroscale.report.upgrade_view import sentences as service_sentences
 
@@ -36,8 +36,12 @@ def groups(upgrade: RepositoryUpgrade) -> dict[str, list[str]]:
 def summary(upgrade: RepositoryUpgrade) -> list[str]:
     """The upgrade in sentences."""
     counts = [f"{len(paths)} {name[0].lower()}{name[1:]}" for name, paths in groups(upgrade).items()]
-    title = "finishes" if upgrade.old == upgrade.new else f"goes from {upgrade.old} to"
-    return [f"The tool of this repository {title} {upgrade.new}.", f"Files: {'; '.join(counts) or 'none changes'}."]
+    title = f"The tool of this repository goes from {upgrade.old} to {upgrade.new}."
+    if PIN in upgrade.of("added"):
+        title = f"This repository pins neuroscale {upgrade.new} by its digest, in place of the tool's own code."
+    elif upgrade.old == upgrade.new:
+        title = f"This repository pins neuroscale {upgrade.new} already, and files of that version are missing."
+    return [title, f"Files: {'; '.join(counts) or 'none changes'}."]
 
 
 def of_services(upgrades: Mapping[ServicePath, Upgrade | str], count: int) -> list[str]:
