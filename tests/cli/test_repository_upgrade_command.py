@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import http.server
 import json
 import subprocess
@@ -14,8 +15,9 @@ from typing import Any, Literal
 import pytest
 from typer.testing import CliRunner, Result
 
+import neuroscale
 from neuroscale import __version__
-from neuroscale.actions import tool_versions
+from neuroscale.actions import repository_adoption, tool_versions
 from neuroscale.actions.service_change import ForgeChoice
 from neuroscale.cli import repository
 from neuroscale.core.errors import InputError
@@ -281,8 +283,9 @@ def test_the_list_comes_over_http_too_within_bounds(lab: Lab, server: str) -> No
 class OneForge(PullRequests):
     """A forge whose main branch is the clone's, with at most one pull request."""
 
-    def __init__(self, git: Git) -> None:
-        self._branches = Branches(git, Access("https://git.acme.test/ml/models", Token("x")))
+    def __init__(self, clone: Repository) -> None:
+        self.clone = clone
+        self._branches = Branches(clone.git, Access("https://git.acme.test/ml/models", Token("x")))
         self.account = Account("ada", "Ada", "ada@acme.test")
         self.there: OpenRequest | None = None
         self.description = ""
@@ -318,7 +321,7 @@ def forge(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneForge]:
     """The lab's repository as a clone; the gate passes whatever it is asked."""
     clone = Repository(lab.root)
     clone.commit({}, "start")
-    made = OneForge(clone.git)
+    made = OneForge(clone)
 
     @contextlib.contextmanager
     def opened(*_: object, **__: object) -> Iterator[tuple[Git, OneForge]]:
@@ -356,7 +359,7 @@ def test_its_pull_request_says_what_changes_and_is_brought_up_to_date(lab: Lab, 
 
     # Main moves on, in a file that the upgrade merges and in one that it never touches.
     mine = delivered_file(README).replace(b"# ", b"# Our ", 1)
-    Repository(lab.root).commit({README: mine, "manifests/dev/notes.txt": b"ours\n"})
+    forge.clone.commit({README: mine, "manifests/dev/notes.txt": b"ours\n"})
     assert "Brought up to date pull request 7" in lab.run("upgrade").output
     assert forge.files == {**first, README: mine + b"A new last line.\n", "manifests/dev/notes.txt": b"ours\n"}
 
@@ -370,12 +373,85 @@ def test_an_open_pull_request_of_another_version_leaves_nothing_behind(lab: Lab,
 
 
 def test_conflicts_and_losses_open_nothing(lab: Lab, forge: OneForge) -> None:
-    Repository(lab.root).commit({README: delivered_file(README) + b"Our last line.\n"})
+    forge.clone.commit({README: delivered_file(README) + b"Our last line.\n"})
     done = lab.run("upgrade")
     assert done.return_value == 1
     assert "--write writes the files with git's markers" in done.output
-    Repository(lab.root).commit({README: delivered_file(README), POLICY: b"# ours\n"})
+    forge.clone.commit({README: delivered_file(README), POLICY: b"# ours\n"})
     assert lab.run("upgrade").return_value == 1
     assert forge.there is None
     assert lab.run("upgrade", "--accept-loss").return_value == 0
     assert forge.files[POLICY] == lab.made[POLICY]
+
+
+# `adopt`
+
+CODE = {"src/neuroscale/__init__.py": f'__version__ = "{__version__}"\n'.encode(), "docs/page.md": b"a page\n"}
+
+
+@pytest.fixture
+def wheel(lab: Lab, forge: OneForge, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """This tool's wheel. The lab's repository is a fork of its version, with a smoke test of the organisation's own."""
+    wheel = lab.folder / f"neuroscale-{__version__}-py3-none-any.whl"
+    wheel.write_bytes(b"a wheel")
+    digest = hashlib.sha256(b"a wheel").hexdigest()
+    package = write_package(lab.folder / "package", tool_version(__version__))
+    (package / "__init__.py").write_bytes(CODE["src/neuroscale/__init__.py"])
+
+    def package_of(version: str, sha256: str) -> Path:
+        assert (version, sha256) == (__version__, digest)
+        return package
+
+    for module in (tool_versions, repository_adoption):
+        monkeypatch.setattr(module, "package_of", package_of)
+    monkeypatch.setenv("NEUROSCALE_CACHE", str(lab.folder / "cache"))
+    lab.list.write_text(lab.publisher.releases({__version__: digest}))
+    fork: dict[str, bytes | str | None] = {**made_by(tool_version(__version__), ACME), **CODE}
+    forge.clone.commit({**fork, PIN: None, REQUIREMENTS: None, "smoke-tests/test_ours.py": b"ours\n"})
+    return wheel
+
+
+def test_a_fork_is_adopted_by_a_pull_request_after_what_it_loses_is_accepted(
+    lab: Lab, forge: OneForge, wheel: Path
+) -> None:
+    words = ("adopt", "--wheel", str(wheel), "--releases", str(lab.list))
+    done = lab.run(*words)
+    assert done.return_value == 1
+    assert "  smoke-tests/test_ours.py\n" in done.output
+    assert "docs/: 1 file, which the tool's wheel does not carry: not compared" in done.output
+    assert forge.there is None
+
+    # The tool's own commit of this version is known by its tag: then its documents are compared, too.
+    forge.clone.run("tag", f"v{__version__}")
+    forge.clone.commit({"docs/page.md": b"our page\n", "smoke-tests/test_ours.py": None})
+    done = lab.run(*words)
+    assert "Edits that go, since the tool owns these files:\n  docs/page.md\n" in done.output
+    done = lab.run(*words, "--accept-loss")
+    assert done.return_value == 0, done.output
+    assert forge.there is not None
+    assert forge.there.pull.title == f"Pin neuroscale {__version__} in place of the tool's own code"
+    assert "`docs/page.md`" in forge.description
+    files = forge.files
+    assert [path for path in files if path.startswith(("src/", "docs/"))] == []
+    pin = read_pin(GitSnapshot(forge.clone.git, forge.there.tip))
+    assert pin is not None
+    assert (pin.is_signed, pin.releases) == (True, str(lab.list))
+    assert lab.run(*words, "--accept-loss").return_value == 0
+    assert forge.files == files
+
+    forge.clone.run("reset", "--quiet", "--hard", forge.there.tip)
+    assert lab.run(*words).output == f"This repository is already at {__version__}.\n"
+
+
+def test_a_program_does_not_remove_itself_and_a_list_must_have_the_wheel(
+    lab: Lab, wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = lab.files()
+    other = lab.folder / "other.json"
+    other.write_text(lab.publisher.releases({__version__: "b" * 64}))
+    assert f"has no release {__version__} with the digest" in lab.fault(
+        "adopt", "--write", "--wheel", str(wheel), "--releases", str(other)
+    )
+    monkeypatch.setattr(neuroscale, "__file__", str(lab.root / "src/neuroscale/__init__.py"))
+    assert "would remove itself" in lab.fault("adopt", "--write", "--wheel", str(wheel))
+    assert lab.files() == before

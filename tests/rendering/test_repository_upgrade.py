@@ -200,6 +200,7 @@ def form_of(files: Files) -> bytes:
 
 def test_the_pin_keeps_its_publisher_and_the_requirements_follow_it(git: Git, acme: Files) -> None:
     new = tool_version("0.4.0", {"requirements/runtime.txt": b"rich==1.0 \\\n    --hash=sha256:" + b"a" * 64 + b"\n"})
+    assert [*planned(git, acme, new).files] == [PIN, REQUIREMENTS], "last, so that a run broken off is run again"
     result = upgraded(git, acme, new)
     assert read_pin(MemorySnapshot(result)) == pin_of(new)
     assert result[REQUIREMENTS].startswith(b"rich==1.0 ")
