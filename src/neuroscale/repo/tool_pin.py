@@ -151,10 +151,8 @@ def other_tool(snapshot: Snapshot) -> str:
     if pin is None or is_running(pin):
         return ""
     which = "of this version with another digest" if pin.version == __version__ else pin.version
-    return (
-        f"This is neuroscale {__version__}, and {PIN} pins {which}. Install the pinned one: "
-        f"pip install --no-deps --require-hashes --requirement {REQUIREMENTS}"
-    )
+    command = f"pip install --no-deps --require-hashes --requirement {REQUIREMENTS}"
+    return f"This is neuroscale {__version__}, and {PIN} pins {which}. To install that one: `{command}`"
 
 
 def statement(version: str, sha256: str) -> bytes:
