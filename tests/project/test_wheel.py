@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from neuroscale import __version__
+from neuroscale.rendering.new_repository import STARTS
 from plan_factory import ANSWERS
 from roots import CHECKOUT
 from wheel_lab import built_wheel
@@ -133,6 +134,8 @@ def test_the_wheel_carries_the_files_that_git_has_of_each_delivered_folder(wheel
     assert {
         f"{DELIVERED}/policies/non-root/{name}.yaml" for name in ("policy", "cases", "good", "mutations")
     } <= carried
+    starts = {f"neuroscale/repo/start/{name}" for name in STARTS.values()}
+    assert {f"{DELIVERED}/catalog-info.yaml", *starts} <= carried
 
 
 def test_the_wheel_carries_nothing_that_an_organisation_decides_for_itself_or_that_set_up_makes(wheel: Path) -> None:

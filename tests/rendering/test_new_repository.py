@@ -18,6 +18,7 @@ from neuroscale.repo.layout import BUDGETS, CATALOG_INFO, MANIFESTS, TEAMS, File
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 
 EXAMPLE, DELIVERED = FolderSnapshot(delivered.EXAMPLE), FolderSnapshot(delivered.FOLDER)
+START = FolderSnapshot(delivered.START)
 
 
 def value(path: str) -> Any:
@@ -79,7 +80,7 @@ ACME: dict[str, Any] = {
 
 
 def made(answers: dict[str, Any]) -> dict[str, bytes]:
-    return new_files(read_new_repository(dump(answers), "answers.yaml"), DELIVERED, EXAMPLE, tracked())
+    return new_files(read_new_repository(dump(answers), "answers.yaml"), DELIVERED, EXAMPLE, START, tracked())
 
 
 def test_for_the_examples_answers_every_file_is_the_examples_byte_by_byte() -> None:

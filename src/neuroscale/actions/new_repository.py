@@ -13,12 +13,9 @@ from neuroscale.core import delivered
 from neuroscale.core.errors import InputError
 from neuroscale.core.files import write_public
 from neuroscale.core.tool_cache import cache_folder, wheels
-from neuroscale.rendering.new_repository import NewRepository, new_files
-from neuroscale.repo.layout import is_written
+from neuroscale.rendering.new_repository import NewRepository, delivered_paths, new_files
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.repo.tool_pin import ToolPin, pin_files, recorded_digest
-
-_DELIVERED = (".github", "manifests", "platform", "policies", "templates")
 
 
 @dataclass(frozen=True)
@@ -36,8 +33,8 @@ def write_repository(folder: Path, answers: NewRepository, wheel: Path | None) -
     used, if the digest is not known, or if the folder holds another file of the same name.
     """
     snapshot = FolderSnapshot(delivered.FOLDER)
-    paths = [entry.path for entry in snapshot.entries(*_DELIVERED) if not any(map(is_written, entry.path.split("/")))]
-    files = new_files(answers, snapshot, FolderSnapshot(delivered.EXAMPLE), paths) | _pinned(digest_of_tool(wheel))
+    example, start = FolderSnapshot(delivered.EXAMPLE), FolderSnapshot(delivered.START)
+    files = new_files(answers, snapshot, example, start, delivered_paths(snapshot)) | _pinned(digest_of_tool(wheel))
     there = {path: content for path in files if (content := _content(folder / path)) is not None}
     if others := sorted(path for path, content in there.items() if content != files[path]):
         raise InputError.at(
@@ -49,7 +46,7 @@ def write_repository(folder: Path, answers: NewRepository, wheel: Path | None) -
     new = {path: content for path, content in files.items() if path not in there}
     try:
         if wheel is not None:
-            _keep(wheel)
+            keep_wheel(wheel)
         for path, content in new.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             write_public(folder / path, content.decode())
@@ -59,7 +56,7 @@ def write_repository(folder: Path, answers: NewRepository, wheel: Path | None) -
     return Written(tuple(new), len(there))
 
 
-def _keep(wheel: Path) -> None:
+def keep_wheel(wheel: Path) -> None:
     """Copy the wheel into the tool cache: the jobs of a forge on this machine install it from there."""
     kept = wheels(cache_folder()) / wheel.name
     content = wheel.read_bytes()

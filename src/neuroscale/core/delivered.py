@@ -20,6 +20,8 @@ CHECKOUT: Path | None = None if _CARRIED.is_dir() else PACKAGE.parents[1]
 EXAMPLE = PACKAGE / "repo" / "example"
 """The settings, teams, budgets, answers and services of an example organisation, in a platform repository's layout."""
 
+START = PACKAGE / "repo" / "start"
+"""The texts of files that a new repository starts with in words of its own, such as its README."""
 
 FOLDER: Path = _CARRIED if CHECKOUT is None else CHECKOUT
 """The folder of all delivered files. A checkout that a judge unpacked holds only those that the gate reads."""

@@ -19,13 +19,15 @@ from neuroscale.core.money_and_time import duration
 from neuroscale.core.validation import known_part
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import Check, Finding, Outcome, Verdict, exit_status
-from neuroscale.repo.layout import GATE_CODE, OWN_CODE
+from neuroscale.repo.layout import GATE_CODE, OWN_CODE, PIN
 from neuroscale.repo.snapshot import GitSnapshot
 
 _SECONDS = 1800
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR", "NEUROSCALE_CACHE", "XDG_CACHE_HOME")
 # A base of a version up to 0.2.0 has set-up's code, by which it names its schemas, in `scripts/bootstrap`.
 _PARTS = ("src", "scripts/bootstrap", "platform/local/tools", "pyproject.toml", "requirements")
+# Where workflows look for the tool's own code before they install a pinned one.
+_CODE = ("src", "scripts")
 # Set in the environment of a judge process, so that it judges by itself and starts no further judges.
 JUDGE = "NEUROSCALE_JUDGE"
 
@@ -67,6 +69,11 @@ def judge_by_both(change: Change, *, server: bool = False, strict: bool = True) 
     Raises UntrustedError when the base's gate gives no readable verdict.
     """
     base = _judge_of_base(change, server=server, strict=strict)
+    if change.after.entries(PIN) and not change.after.entries(*_CODE):
+        note = "The change removes the tool's own code, and pins a tool in its place: the base's version decided alone."
+        unseen = f"The tool that the change pins: nothing of it ran. Check that {PIN} names the wheel that you know."
+        told = {"notes": (*base.notes, note), "not_checked": (unseen, *base.not_checked)}
+        return base.model_copy(update=told)
     head = _judge(change, change.tree, server=server, strict=strict)
     note = "The change alters the gate's own code: the base's version decided, and the change's own ran beside it."
     check = check_of_judge(head, "gate-of-head", "The gate of the change")

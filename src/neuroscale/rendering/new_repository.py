@@ -23,48 +23,17 @@ from neuroscale.core.yaml_io import read_mapping
 from neuroscale.rendering.example_files import example_files
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
 from neuroscale.repo.example_repository import ExampleSnapshot
-from neuroscale.repo.layout import BUDGETS, CATALOG_INFO, EXAMPLES, SETTINGS, TEAMS, FileClass, file_class
-from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
+from neuroscale.repo.layout import BUDGETS, CATALOG_INFO, EXAMPLES, SETTINGS, TEAMS, FileClass, file_class, is_written
+from neuroscale.repo.snapshot import MemorySnapshot, Snapshot, read_text
 from neuroscale.request.service_request import read_request
 
-README, GIT_IGNORE = "README.md", ".gitignore"
-_README = """\
-# Open language models of {organization}
+STARTS = {"README.md": "README.md", ".gitignore": "gitignore"}
+"""Files that a new repository starts with in words of its own: the name of the text in the folder of starts, by path.
 
-This repository serves them on Kubernetes by GitOps: a request becomes a pull request, the gate judges it, Argo CD
-deploys the merge, smoke tests check the running service. [NeuroScale](platform/neuroscale.yaml) is the tool, at the
-version and digest that this file names.
-
-| to | run |
-|---|---|
-| ask for a service | `neuroscale request --interactive` |
-| see what a plan says | `neuroscale plan templates/examples/NAME.yaml` |
-| judge a branch as the gate does | `neuroscale gate --base main --head HEAD` |
-| write what settings and catalog render to | `neuroscale platform render` |
-| see what runs | `neuroscale status` |
-
-We decide here: `platform/settings.yaml`, `platform/catalog/teams/` and `budgets/`, `templates/examples/`, policies of
-our own and exceptions in `policies/`. Services lie in `manifests/`; commands write them.
+As `.gitignore`, the text would hold for git and for the build of the wheel where it lies.
 """
-_GIT_IGNORE = "".join(f"{name}/\n" for name in (".venv", ".state", "node_modules", "__pycache__"))
-_CATALOG = """\
-# Register this file once in Backstage: it names the system and every service's own catalog-info.yaml.
-apiVersion: backstage.io/v1alpha1
-kind: System
-metadata:
-  name: neuroscale
-  description: Open language models behind URLs, served with KServe and vLLM.
-spec:
-  owner: platform
----
-apiVersion: backstage.io/v1alpha1
-kind: Location
-metadata:
-  name: neuroscale-services
-spec:
-  targets:
-    - ./manifests/*/*/catalog-info.yaml
-"""
+
+_DELIVERED = (".github", CATALOG_INFO, "manifests", "platform", "policies", "templates")
 
 Name = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,20}[a-z0-9])?$")]
 Accelerators = Annotated[tuple[Label, ...], Field(min_length=1)]
@@ -150,6 +119,12 @@ def read_new_repository(text: str, where: str) -> NewRepository:
     return parse(NewRepository, text, where)
 
 
+def delivered_paths(delivered: Snapshot) -> list[str]:
+    """The delivered files from which a repository of an organisation's own gets some."""
+    entries = delivered.entries(*_DELIVERED)
+    return [entry.path for entry in entries if not any(map(is_written, entry.path.split("/")))]
+
+
 def own_files(answers: NewRepository, example: Snapshot) -> dict[str, str]:
     """The files that the organisation decides for itself, but its examples of requests: text by path."""
     files = {SETTINGS: _settings(answers, _text(example, SETTINGS))}
@@ -160,24 +135,31 @@ def own_files(answers: NewRepository, example: Snapshot) -> dict[str, str]:
     return files
 
 
-def new_files(answers: NewRepository, delivered: Snapshot, example: Snapshot, paths: Iterable[str]) -> dict[str, bytes]:
+def new_files(
+    answers: NewRepository, delivered: Snapshot, example: Snapshot, start: Snapshot, paths: Iterable[str]
+) -> dict[str, bytes]:
     """Every file of the organisation's repository, by path.
 
-    `delivered`: the tool's files, of which `paths` are those to choose from; `example`: the example organisation's own.
-    Raises InputError with every problem of the answers, as the settings, the catalog and the gate would have it.
+    `delivered`: the tool's files, of which `paths` are those to choose from; `example`: the example organisation's own;
+    `start`: the texts of STARTS. Raises InputError with every problem of the answers, as the settings, the catalog and
+    the gate would have it.
     """
     own = own_files(answers, example)
     inputs = read_planning_inputs(_organisation(delivered, own))
     _check_names(answers, inputs)
     own |= dict(_examples(answers, example, inputs))
-    wanted = [path for path in paths if file_class(path) in (FileClass.RENDERED, FileClass.MERGED)]
-    own_words = {
-        README: _README.format(organization=answers.organization),
-        GIT_IGNORE: _GIT_IGNORE,
-        CATALOG_INFO: _CATALOG,
+    wanted = [
+        path for path in paths if path not in STARTS and file_class(path) in (FileClass.RENDERED, FileClass.MERGED)
+    ]
+    files = example_files(wanted, _organisation(delivered, own), inputs)
+    return files | start_files(answers.organization, start)
+
+
+def start_files(organization: str, start: Snapshot) -> dict[str, bytes]:
+    """The files of STARTS with the organisation's name in them, by path. `start`: their texts."""
+    return {
+        path: read_text(start, name).replace("{organization}", organization).encode() for path, name in STARTS.items()
     }
-    files = example_files([path for path in wanted if path not in own_words], _organisation(delivered, own), inputs)
-    return {**files, **{path: text.encode() for path, text in own_words.items()}}
 
 
 def _organisation(delivered: Snapshot, own: Mapping[str, str]) -> ExampleSnapshot:

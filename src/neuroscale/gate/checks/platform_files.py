@@ -85,9 +85,11 @@ def _delivered_policies(snapshot: Snapshot) -> dict[str, bytes] | None:
 def is_renderer_of(change: Change) -> bool:
     """Whether this process renders as the change will once it is merged.
 
-    The base's gate cannot render a change's own templates; the change's gate, which runs beside it, can.
+    The base's gate cannot render a change's own templates; the change's gate, which runs beside it, can. A change that
+    pins a tool in place of the code has no gate beside it.
     """
-    if not change.touches(_RENDERER):
+    is_pinned = change.after.entries(PIN) and not change.after.entries(OWN_CODE)
+    if is_pinned or not change.touches(_RENDERER):
         return True
     here = Path(neuroscale.rendering.platform.__file__).parent
     theirs = {

@@ -1,0 +1,135 @@
+"""Makes a repository that pins the tool out of a fork that holds the tool's own code."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+import neuroscale
+from neuroscale import __version__
+from neuroscale.actions.new_repository import digest_of_tool, keep_wheel
+from neuroscale.actions.progress import Progress
+from neuroscale.actions.repository_upgrade import Upgraded, restored, service_lines
+from neuroscale.actions.service_change import ForgeChoice
+from neuroscale.actions.tool_versions import list_text, tool_version
+from neuroscale.core.errors import InputError
+from neuroscale.forge.file_changes import FilesChange, propose
+from neuroscale.rendering.repository_adoption import Known, holds_tool, plan_adoption
+from neuroscale.rendering.repository_upgrade import RepositoryUpgrade
+from neuroscale.repo.git import Git
+from neuroscale.repo.layout import OWN_CODE
+from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, Snapshot
+from neuroscale.repo.three_way_merge import merge_contents
+from neuroscale.repo.tool_pin import ToolPin, read_releases
+from neuroscale.repo.written_files import write_files
+from neuroscale.report import repository_upgrade_view as view
+from neuroscale.tools.pinned_tool import package_of
+
+BRANCH = "neuroscale/adopt"
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """What a user asks for. `wheel`: this tool's own (None: as it was installed). `releases`: its publisher's list
+    (None: the pin names no publisher). `against`: the commit of the tool that the fork's files are compared with (None:
+    this version's tag, or else the wheel). The others as in `Wanted`."""
+
+    wheel: Path | None = None
+    releases: str | None = None
+    against: str | None = None
+    accept_loss: bool = False
+    writes: bool = False
+    dry_run: bool = False
+
+
+def adopt_repository(choice: ForgeChoice, wanted: Adoption, progress: Progress) -> Upgraded:
+    """Plan the adoption, and write it or open its pull request. Where the fork's main holds no tool any more, nothing
+    is left to do. Raises InputError, ForgeError and ForgeUnavailableError."""
+    pin = pin_of_wheel(wanted.wheel, wanted.releases)
+    if wanted.wheel is not None:
+        keep_wheel(wanted.wheel)
+    if wanted.writes:
+        if Path(neuroscale.__file__).resolve().is_relative_to(choice.root.resolve()):
+            fix = "Install the tool's wheel in an environment elsewhere, and run its command."
+            raise InputError.at("this program", "", "lies in the repository, and would remove itself", fix)
+        with contextlib.closing(Git(choice.root)) as git:
+            repository = FolderSnapshot(choice.root)
+            done = _looked(_planned(git, repository, pin, wanted), repository, wanted)
+            if done.stopped or wanted.dry_run:
+                return done
+            return Upgraded(done.upgrade, (), written=tuple(write_files(choice.root, repository, done.upgrade.files)))
+    with choice.opened(progress, only_looks=wanted.dry_run) as (git, publisher):
+
+        @cache
+        def of_base(commit: str) -> Upgraded:
+            repository = GitSnapshot(git, commit)
+            return _looked(_planned(git, repository, pin, wanted), repository, wanted)
+
+        def make(base: Snapshot, newest: Snapshot) -> FilesChange[Upgraded]:
+            assert isinstance(base, GitSnapshot)
+            done = of_base(base.tree)
+            if done.stopped:
+                raise InputError.at("the main branch", "", "changed meanwhile", "Run the command again.")
+            files = {**restored(base, newest), **done.upgrade.files}
+            told = (
+                f"The repository no longer holds the tool's own code: it pins neuroscale {__version__} by its digest.",
+                "The files that are the organisation's own, and its edits of delivered files, stay as they are.",
+                *view.summary(done.upgrade)[1:],
+            )
+            title = f"Pin neuroscale {__version__} in place of the tool's own code"
+            parts = view.parts(done.upgrade, (), done.services)
+            return FilesChange(files, title, told, done, "a repository that pins the tool", parts)
+
+        done = of_base(publisher.base().commit)
+        if done.stopped or wanted.dry_run or not done.upgrade.files:
+            return done
+        outcome, done = propose(git, publisher, BRANCH, make, progress.step)
+        return Upgraded(done.upgrade, done.services, outcome=outcome)
+
+
+def _planned(git: Git, repository: Snapshot, pin: ToolPin, wanted: Adoption) -> RepositoryUpgrade:
+    if not holds_tool(repository):
+        return RepositoryUpgrade(pin.version, pin.version, {}, {}, (), (), ())
+    merge = partial(merge_contents, git, names=("this repository", f"neuroscale {pin.version}"))
+    known = _known(git, pin, wanted.against)
+    return plan_adoption(repository, tool_version(pin.version, pin.sha256), pin, known, merge)
+
+
+def _looked(upgrade: RepositoryUpgrade, repository: Snapshot, wanted: Adoption) -> Upgraded:
+    services = tuple(service_lines(repository, upgrade)) if upgrade.files else ()
+    return Upgraded(upgrade, services, bool(upgrade.lost and not wanted.accept_loss))
+
+
+def pin_of_wheel(wheel: Path | None, releases: str | None) -> ToolPin:
+    """The pin of this tool's wheel, signed if its publisher's list of releases is named. Raises InputError."""
+    digest = digest_of_tool(wheel)
+    if releases is None:
+        return ToolPin(version=__version__, sha256=digest)
+    listed = read_releases(list_text(releases), releases)
+    for entry in listed.releases:
+        if (entry.version, entry.sha256) == (__version__, digest):
+            address = releases if "://" in releases else str(Path(releases).resolve())
+            signed = {"publisher": listed.publisher, "signature": entry.signature, "releases": address}
+            return ToolPin(version=__version__, sha256=digest, **signed)
+    message = f"has no release {__version__} with the digest {digest} of this tool's wheel"
+    raise InputError.at(releases, "releases", message, "Name the list of the publisher that this wheel comes from.")
+
+
+def _known(git: Git, pin: ToolPin, against: str | None) -> Known:
+    """The tool's files: those of the named commit, of the version's tag where the clone has it, or of the wheel."""
+    tag = f"refs/tags/v{pin.version}"
+    if against is None and git.run("rev-parse", "--verify", "--quiet", tag, check=False).returncode == 0:
+        against = tag
+    if against is not None:
+        tree = GitSnapshot(git, git.commit(against, "--against"))
+        files = {entry.path for entry in tree.entries()}
+        return lambda path: tree.read(path) if path in files else None
+    package = FolderSnapshot(package_of(pin.version, pin.sha256))
+
+    def of_wheel(path: str) -> bytes | None:
+        is_code = path.startswith(f"{OWN_CODE}/")
+        return package.read(path.removeprefix(f"{OWN_CODE}/") if is_code else f"delivered/{path}")
+
+    return of_wheel
