@@ -24,12 +24,14 @@ Edit = Callable[[str], str]
 
 @dataclass(frozen=True)
 class TwoVersions:
-    """`adopter`: her main pins this checkout's wheel. `newer`: the pin of the other wheel, which lies in `wheels`."""
+    """`adopter`: her main pins this checkout's wheel. `newer`: the pin of the other wheel, which lies in `wheels`.
+    `newer_tool`: the tool of that wheel in her repository, once it is installed."""
 
     adopter: Adopter
     publisher: Publisher
     wheels: Path
     newer: ToolPin
+    newer_tool: Adopter
 
     def gate(self, head: str, *options: str) -> tuple[int, dict[str, Any], str]:
         """The pinned tool's exit status and verdict on a branch, and what it printed."""
@@ -64,7 +66,7 @@ def two_versions(folder: Path, edits: Mapping[str, Edit], answers: Mapping[str, 
     pins = [publisher.pin(*pair) for pair in ((__version__, _digest(old)), (NEWER, _digest(wheels / wheel.name)))]
     (adopter.root / PIN).write_text(pin_text(pins[0]))
     adopter.git("commit", "--quiet", "--all", "--message=Name the publisher")
-    return TwoVersions(adopter, publisher, wheels, pins[1])
+    return TwoVersions(adopter, publisher, wheels, pins[1], adopter)
 
 
 def shared_cache(folder: Path) -> Path:

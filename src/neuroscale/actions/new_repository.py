@@ -8,33 +8,41 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from neuroscale import __version__
+from neuroscale.actions.tool_versions import list_text
 from neuroscale.core import delivered
 from neuroscale.core.errors import InputError
 from neuroscale.core.files import write_public
 from neuroscale.core.tool_cache import cache_folder, wheels
 from neuroscale.rendering.new_repository import NewRepository, delivered_paths, new_files
 from neuroscale.repo.snapshot import FolderSnapshot
-from neuroscale.repo.tool_pin import ToolPin, pin_files, recorded_digest
+from neuroscale.repo.tool_pin import RELEASES, ToolPin, pin_files, read_releases, recorded_digest
 
 
 @dataclass(frozen=True)
 class Written:
-    """The paths of a new repository that were written, and the number of those that were there already."""
+    """The paths of a new repository that were written, the number of those that were there already, and its pin."""
 
     paths: tuple[str, ...]
     unchanged: int
+    pin: ToolPin
 
 
-def write_repository(folder: Path, answers: NewRepository, wheel: Path | None) -> Written:
+def write_repository(folder: Path, answers: NewRepository, wheel: Path | None, releases: str | None = None) -> Written:
     """Write every file of the organisation's repository. `wheel`: the tool's own, whose digest becomes the pin.
+    `releases`: the list of its publisher, whom the pin then names (None: the list beside the wheel, if there is one).
 
     Run again with the same answers, it writes nothing. Raises InputError, and writes nothing, if the answers cannot be
     used, if the digest is not known, or if the folder holds another file of the same name.
     """
+    pin = pin_of_wheel(wheel, releases or _beside(wheel))
+    if releases is None and pin.publisher is not None:
+        pin = pin.model_copy(update={"releases": None})  # nobody else has this machine's file
     snapshot = FolderSnapshot(delivered.FOLDER)
     example, start = FolderSnapshot(delivered.EXAMPLE), FolderSnapshot(delivered.START)
-    files = new_files(answers, snapshot, example, start, delivered_paths(snapshot)) | _pinned(digest_of_tool(wheel))
+    files = new_files(answers, snapshot, example, start, delivered_paths(snapshot)) | _pinned(pin)
     there = {path: content for path in files if (content := _content(folder / path)) is not None}
     if others := sorted(path for path, content in there.items() if content != files[path]):
         raise InputError.at(
@@ -53,7 +61,7 @@ def write_repository(folder: Path, answers: NewRepository, wheel: Path | None) -
     except OSError as error:
         where, why = str(error.filename or folder), f"cannot be written: {error.strerror}"
         raise InputError.at(where, "", why, "Allow writing to the folder, and run the command again.") from error
-    return Written(tuple(new), len(there))
+    return Written(tuple(new), len(there), pin)
 
 
 def keep_wheel(wheel: Path) -> None:
@@ -89,11 +97,34 @@ def digest_of_tool(wheel: Path | None) -> str:
     return digest
 
 
-def _pinned(digest: str) -> dict[str, bytes]:
+def pin_of_wheel(wheel: Path | None, releases: str | None) -> ToolPin:
+    """The pin of this tool's wheel, signed if its publisher's list of releases is named. Raises InputError."""
+    digest = digest_of_tool(wheel)
+    if releases is None:
+        return ToolPin(version=__version__, sha256=digest)
+    listed = read_releases(list_text(releases), releases)
+    for entry in listed.releases:
+        if (entry.version, entry.sha256) == (__version__, digest):
+            address = releases if "://" in releases else str(Path(releases).resolve())
+            signed = {"publisher": listed.publisher, "signature": entry.signature, "releases": address}
+            try:
+                return ToolPin(version=__version__, sha256=digest, **signed)
+            except ValidationError as error:
+                message = "is no address that a pin can name: it holds a blank, a quote or a name and password"
+                raise InputError.at("the command line", "--releases", message, "Name another address.") from error
+    message = f"has no release {__version__} with the digest {digest} of this tool's wheel"
+    raise InputError.at(releases, "releases", message, "Name the list of the publisher that this wheel comes from.")
+
+
+def _beside(wheel: Path | None) -> str | None:
+    """The list of releases that lies beside a wheel, as a release has it."""
+    path = None if wheel is None else wheel.with_name(RELEASES)
+    return str(path) if path is not None and path.is_file() else None
+
+
+def _pinned(pin: ToolPin) -> dict[str, bytes]:
     locked = (delivered.FOLDER / "requirements" / "runtime.txt").read_text(encoding="utf-8")
-    return {
-        path: text.encode() for path, text in pin_files(ToolPin(version=__version__, sha256=digest), locked).items()
-    }
+    return {path: text.encode() for path, text in pin_files(pin, locked).items()}
 
 
 def _content(path: Path) -> bytes | None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import neuroscale
 from neuroscale import __version__
-from neuroscale.actions.new_repository import digest_of_tool, keep_wheel
+from neuroscale.actions.new_repository import keep_wheel, pin_of_wheel
 from neuroscale.actions.progress import Progress
 from neuroscale.actions.repository_upgrade import Upgraded, restored, service_lines
 from neuroscale.actions.service_change import ForgeChoice
-from neuroscale.actions.tool_versions import list_text, tool_version
+from neuroscale.actions.tool_versions import tool_version
 from neuroscale.core.errors import InputError
 from neuroscale.forge.file_changes import FilesChange, propose
 from neuroscale.rendering.repository_adoption import Known, holds_tool, plan_adoption
@@ -22,7 +22,7 @@ from neuroscale.repo.git import Git
 from neuroscale.repo.layout import OWN_CODE
 from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, Snapshot
 from neuroscale.repo.three_way_merge import merge_contents
-from neuroscale.repo.tool_pin import ToolPin, read_releases
+from neuroscale.repo.tool_pin import ToolPin
 from neuroscale.repo.written_files import write_files
 from neuroscale.report import repository_upgrade_view as view
 from neuroscale.tools.pinned_tool import package_of
@@ -100,21 +100,6 @@ def _planned(git: Git, repository: Snapshot, pin: ToolPin, wanted: Adoption) -> 
 def _looked(upgrade: RepositoryUpgrade, repository: Snapshot, wanted: Adoption) -> Upgraded:
     services = tuple(service_lines(repository, upgrade)) if upgrade.files else ()
     return Upgraded(upgrade, services, bool(upgrade.lost and not wanted.accept_loss))
-
-
-def pin_of_wheel(wheel: Path | None, releases: str | None) -> ToolPin:
-    """The pin of this tool's wheel, signed if its publisher's list of releases is named. Raises InputError."""
-    digest = digest_of_tool(wheel)
-    if releases is None:
-        return ToolPin(version=__version__, sha256=digest)
-    listed = read_releases(list_text(releases), releases)
-    for entry in listed.releases:
-        if (entry.version, entry.sha256) == (__version__, digest):
-            address = releases if "://" in releases else str(Path(releases).resolve())
-            signed = {"publisher": listed.publisher, "signature": entry.signature, "releases": address}
-            return ToolPin(version=__version__, sha256=digest, **signed)
-    message = f"has no release {__version__} with the digest {digest} of this tool's wheel"
-    raise InputError.at(releases, "releases", message, "Name the list of the publisher that this wheel comes from.")
 
 
 def _known(git: Git, pin: ToolPin, against: str | None) -> Known:

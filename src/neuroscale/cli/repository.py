@@ -65,6 +65,14 @@ def make_repository(
         typer.Option("--answers", help="A file with the answers. Without it, the command asks for what it needs."),
     ] = None,
     wheel: WheelOption = None,
+    releases: Annotated[
+        str | None,
+        typer.Option(
+            "--releases",
+            metavar="FILE|URL",
+            help="The list of the wheel's publisher, whom the pin then names. Default: releases.json beside the wheel.",
+        ),
+    ] = None,
 ) -> int:
     """Write a repository with settings, teams, budgets, what they render to, policies, the form, workflows and owners.
     Run again with the same answers, it writes nothing."""
@@ -80,9 +88,16 @@ def make_repository(
     else:
         message = "is missing, and nobody can be asked: the input is not a terminal"
         raise InputError.at("the command line", "--answers", message, "Name a file, such as docs/adopt.md shows one.")
-    written = write_repository(folder, read_new_repository(text, where), wheel)
+    written = write_repository(folder, read_new_repository(text, where), wheel, releases)
     there = f", {written.unchanged} were there already" if written.unchanged else ""
     typer.echo(f"{terminal(str(folder))}: {plainly_counted(len(written.paths), 'file')} written{there}.")
+    if written.pin.publisher is None:
+        typer.echo(
+            "The pin names no publisher, so the gate accepts no other version of the tool: name a list of releases "
+            "with --releases, or set publisher and signature in platform/neuroscale.yaml, in a change of their own."
+        )
+    elif written.pin.releases is None:
+        typer.echo("The pin names no list of releases: write its address there, or name it with --releases to upgrade.")
     if written.paths:
         typer.echo("Look at platform/settings.yaml, then: git init --initial-branch=main, git add, commit and push.")
     return ExitStatus.PASSED

@@ -63,8 +63,9 @@ def combined(base: Verdict, head: JudgeAnswer, pin: ToolPin) -> Verdict:
     left = _left_to(base, theirs)
     lacking = [name for name, check in left.items() if not _stands_in(theirs.get(name), check)]
     judge = _check_of(head, pin, base, lacking)
-    if judge.outcome is Outcome.UNTRUSTED:
-        left, head = {}, JudgeAnswer(head.status, None, head.errors)
+    of_head = None if judge.outcome is Outcome.UNTRUSTED else head.verdict
+    if of_head is None:
+        left = {}
     checks = [theirs[check.name] if check.name in left else check for check in base.checks]
     checks += [theirs[name] for name in left if name not in {check.name for check in base.checks}]
     checks.append(judge)
@@ -74,7 +75,6 @@ def combined(base: Verdict, head: JudgeAnswer, pin: ToolPin) -> Verdict:
     if left:
         names = ", ".join(left)
         notes.append(f"Left to {pin.version}, since versions read, plan and render otherwise: {names}.")
-    of_head = head.verdict
     headline = refusal_of(status, checks, findings) or (of_head.headline if of_head else base.headline)
     return base.model_copy(
         update={

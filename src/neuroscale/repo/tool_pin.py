@@ -46,6 +46,8 @@ _REQUIREMENT = re.compile(
     r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)[^\\]*(?P<hashes>(\\\n\s+--hash=sha256:[0-9a-f]{64}\s*)+)"
 )
 _KEY = "ed25519:"
+RELEASES = "releases.json"
+"""The file of a publisher's list of releases, beside the wheel of the newest one."""
 
 Release = Annotated[str, Field(pattern=r"^[0-9]{1,5}\.[0-9]{1,5}\.[0-9]{1,5}((a|b|rc)[0-9]{1,5})?(\.dev[0-9]{1,5})?$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -105,7 +107,7 @@ class ListedRelease(Frozen):
 
 
 class ReleaseList(Frozen):
-    """A publisher's releases: `releases.json`, which lies beside the wheel of the newest one."""
+    """A publisher's releases, as RELEASES holds them."""
 
     schema_version: Literal[1]
     publisher: str
@@ -151,10 +153,8 @@ def other_tool(snapshot: Snapshot) -> str:
     if pin is None or is_running(pin):
         return ""
     which = "of this version with another digest" if pin.version == __version__ else pin.version
-    return (
-        f"This is neuroscale {__version__}, and {PIN} pins {which}. Install the pinned one: "
-        f"pip install --no-deps --require-hashes --requirement {REQUIREMENTS}"
-    )
+    command = f"pip install --no-deps --require-hashes --requirement {REQUIREMENTS}"
+    return f"This is neuroscale {__version__}, and {PIN} pins {which}. To install that one: `{command}`"
 
 
 def statement(version: str, sha256: str) -> bytes:
