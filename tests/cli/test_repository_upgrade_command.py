@@ -151,33 +151,52 @@ def test_edits_of_the_tools_own_files_go_only_if_somebody_says_so(lab: Lab) -> N
     assert b"# looser" not in lab.files()[POLICY]
 
 
-def test_another_version_is_installed_by_its_digest_and_does_the_work(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    installed = []
+@pytest.fixture
+def started(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with the command lines by which another version is started. It stands for that version, and finds
+    something."""
+    words, program = lab.folder / "words", lab.folder / "python"
+    program.write_text(f"""#!/bin/sh
+echo "$@" >> {words}
+env > {lab.folder}/variables
+case "$*" in *install*) exit 0;; esac
+exit 1
+""")
+    program.chmod(0o755)
 
     def environment_of(requirements: str) -> Path:
-        installed.append(requirements)
+        assert f"--hash=sha256:{DIGESTS['0.0.9']}" in requirements
         return program
 
-    program = tmp_path / "python"
-    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/words\nenv > {tmp_path}/variables\nexit 1\n')
-    program.chmod(0o755)
     monkeypatch.setattr(tool_versions, "environment_of", environment_of)
+    return words
+
+
+def test_another_version_is_installed_by_its_digest_and_does_the_work(
+    lab: Lab, started: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     done = lab.run("upgrade", "--to", "0.0.9", "--write", "--accept-loss", "--releases", str(lab.list))
     assert done.return_value == 1
-    assert f"--hash=sha256:{DIGESTS['0.0.9']}" in installed[0]
-    words = (tmp_path / "words").read_text().split()
+    words = started.read_text().split()
     assert words[:5] == ["-P", "-m", "neuroscale", "repository", "upgrade"]
     assert words[words.index("--to") + 1] == "0.0.9"
     assert words[words.index("--releases") + 1] == str(lab.list)
     assert {"--write", "--accept-loss"} <= set(words)
     assert "--dry-run" not in words
-    variables = (tmp_path / "variables").read_text()
-    assert "PYTHONPATH" not in variables
+    assert "PYTHONPATH" not in (lab.folder / "variables").read_text()
     monkeypatch.setenv("NEUROSCALE_RUNS_VERSION", "0.0.9")
     assert "was started as 0.0.9" in lab.fault("upgrade", "--to", "0.0.9", "--write")
+
+
+def test_another_version_that_opens_a_pull_request_gets_the_tools_by_which_it_judges(
+    lab: Lab, forge: OneForge, started: Path
+) -> None:
+    assert lab.run("upgrade", "--to", "0.0.9").return_value == 1
+    install, upgrade = started.read_text().splitlines()
+    assert install == "-P -m neuroscale tools install --for gate"
+    assert upgrade.startswith("-P -m neuroscale repository upgrade --to 0.0.9 ")
+    assert forge.there is None
 
 
 @pytest.mark.parametrize(

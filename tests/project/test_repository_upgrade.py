@@ -68,6 +68,7 @@ def test_the_next_version_is_written_by_itself_and_passes_both_gates(two: TwoVer
     assert f"neuroscale {NEWER} does the upgrade itself" in looked.stderr
     assert f"goes from {__version__} to {NEWER}" in looked.stdout
     assert f"Merged with the edits of this repository:\n  {L4}\n" in looked.stdout
+    assert "1 of 1 service would change by planning anew." in looked.stdout
     assert read_pin(FolderSnapshot(adopter.root)) != two.newer
 
     adopter.git("switch", "--quiet", "--create", "upgrade")

@@ -90,7 +90,8 @@ def _on_files(
     target = _target(repository, wanted)
     if not target.is_running:
         progress.step(f"neuroscale {target.wanted.version} does the upgrade itself: installing it by its digest")
-        return run_version(target.wanted, wanted.words(choice, target.wanted.version), choice.root)
+        words = wanted.words(choice, target.wanted.version)
+        return run_version(target.wanted, words, choice.root, judges=not (wanted.writes or wanted.dry_run))
     upgrade = planned(git, repository, target)
     services = tuple(service_lines(repository, upgrade)) if upgrade.files else ()
     stopped = bool(upgrade.lost and not wanted.accept_loss) or bool(upgrade.conflicts and not wanted.writes)

@@ -98,10 +98,11 @@ def tool_version(version: str, sha256: str) -> ToolVersion:
     return ToolVersion(version, FolderSnapshot(package / "delivered"), FolderSnapshot(package / "repo" / "start"))
 
 
-def run_version(pin: ToolPin, words: list[str], folder: Path) -> int:
+def run_version(pin: ToolPin, words: list[str], folder: Path, *, judges: bool) -> int:
     """Run the wanted version's own command with these words in a folder; returns its exit status.
 
-    It is installed by its digest. Raises InputError if it cannot be, or if this program was started in this way.
+    It is installed by its digest; where it `judges`, so are the upstream tools that it pins. Raises InputError if one
+    cannot be, or if this program was started in this way.
     """
     if started := os.environ.get(_RUNS):
         message = f"is {__version__}, and was started as {started}"
@@ -111,9 +112,16 @@ def run_version(pin: ToolPin, words: list[str], folder: Path) -> int:
     python = environment_of(pin_files(pin, locked)[REQUIREMENTS])
     # A path of modules that the caller's shell names would come before the installed ones.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    variables = {**kept, _RUNS: pin.version}
+    program = [str(python), "-P", "-m", "neuroscale"]
     sys.stdout.flush()
-    command = [str(python), "-P", "-m", "neuroscale", *words]
-    return subprocess.run(command, cwd=folder, env={**kept, _RUNS: pin.version}, check=False).returncode
+    if judges:
+        install = [*program, "tools", "install", "--for", "gate"]
+        done = subprocess.run(install, cwd=folder, env=variables, check=False)
+        if done.returncode != 0:
+            message = f"has upstream tools that cannot be installed (exit status {done.returncode})"
+            raise InputError.at(f"neuroscale {pin.version}", "", message, "See above, and run the command again.")
+    return subprocess.run([*program, *words], cwd=folder, env=variables, check=False).returncode
 
 
 def list_text(address: str) -> str:
