@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from forge_server import ForgeServer
 from neuroscale import __version__
 from neuroscale.core.errors import ExitStatus
 from neuroscale.repo.layout import PIN
@@ -90,6 +91,26 @@ def test_the_next_version_is_written_by_itself_and_passes_both_gates(two: TwoVer
     adopter.git("switch", "--quiet", "main")
 
 
+def test_its_pull_request_opens_on_a_real_forge_and_stays_one(two: TwoVersions, forge_server: ForgeServer) -> None:
+    adopter, releases = two.adopter, two.adopter.root.parent / "releases.json"
+    there = forge_server.create_repository(adopter.root)
+    adopter.git("remote", "add", "origin", there.clone_url)
+    main = adopter.root / PIN
+    before = main.read_bytes()
+    upgrade = ("repository", "upgrade", "--releases", releases, "--token-file", forge_server.token_file("developer"))
+    developer = forge_server.forge(there, forge_server.developer)
+    for said in ("Opened pull request", "Nothing to do: up to date is pull request"):
+        done = adopter.run(*upgrade, within=600)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert said in done.stdout
+        (pull,) = developer.open_pulls("main")
+    assert pull.title == f"Upgrade the repository to neuroscale {NEWER}"
+    assert pull.head_branch == "neuroscale/upgrade"
+    for part in ("- a shelf for each accelerator", f"- `{L4}`", "1 of 1 service would change", two.publisher.name):
+        assert part in pull.body
+    assert main.read_bytes() == before
+
+
 def test_a_fork_is_adopted_by_the_wheel_of_its_version(two: TwoVersions, tmp_path: Path) -> None:
     """The fork has the organisation's files, and the tool's beside them."""
     adopter, fork = two.adopter, tmp_path / "fork"
@@ -118,4 +139,4 @@ def test_a_fork_is_adopted_by_the_wheel_of_its_version(two: TwoVersions, tmp_pat
     assert pin is not None
     assert pin.is_signed
     assert {path: (fork / path).read_bytes() for path in before} == before
-    assert adopter.run(*adopt).stdout == f"This repository is already at {__version__}.\n"
+    assert "holds no code of the tool any more" in adopter.run(*adopt).stdout

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import neuroscale
-from neuroscale import __version__
 from neuroscale.actions.new_repository import keep_wheel, pin_of_wheel
 from neuroscale.actions.progress import Progress
-from neuroscale.actions.repository_upgrade import Upgraded, restored, service_lines
+from neuroscale.actions.repository_upgrade import Manner, Upgraded, carried_out
 from neuroscale.actions.service_change import ForgeChoice
 from neuroscale.actions.tool_versions import tool_version
 from neuroscale.core.errors import InputError
-from neuroscale.forge.file_changes import FilesChange, propose
+from neuroscale.forge.file_changes import FilesChange
 from neuroscale.rendering.repository_adoption import Known, holds_tool, plan_adoption
 from neuroscale.rendering.repository_upgrade import RepositoryUpgrade
 from neuroscale.repo.git import Git
@@ -23,7 +21,6 @@ from neuroscale.repo.layout import OWN_CODE
 from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot, Snapshot
 from neuroscale.repo.three_way_merge import merge_contents
 from neuroscale.repo.tool_pin import ToolPin
-from neuroscale.repo.written_files import write_files
 from neuroscale.report import repository_upgrade_view as view
 from neuroscale.tools.pinned_tool import package_of
 
@@ -31,75 +28,47 @@ BRANCH = "neuroscale/adopt"
 
 
 @dataclass(frozen=True)
-class Adoption:
+class Adoption(Manner):
     """What a user asks for. `wheel`: this tool's own (None: as it was installed). `releases`: its publisher's list
     (None: the pin names no publisher). `against`: the commit of the tool that the fork's files are compared with (None:
-    this version's tag, or else the wheel). The others as in `Wanted`."""
+    this version's tag, or else the wheel)."""
 
     wheel: Path | None = None
     releases: str | None = None
     against: str | None = None
-    accept_loss: bool = False
-    writes: bool = False
-    dry_run: bool = False
 
 
-def adopt_repository(choice: ForgeChoice, wanted: Adoption, progress: Progress) -> Upgraded:
-    """Plan the adoption, and write it or open its pull request. Where the fork's main holds no tool any more, nothing
-    is left to do. Raises InputError, ForgeError and ForgeUnavailableError."""
+def adopt_repository(choice: ForgeChoice, wanted: Adoption, progress: Progress) -> Upgraded | None:
+    """Plan the adoption, and write it or open its pull request; None where the fork holds no tool any more.
+
+    Raises InputError, ForgeError and ForgeUnavailableError.
+    """
     pin = pin_of_wheel(wanted.wheel, wanted.releases)
     if wanted.wheel is not None:
         keep_wheel(wanted.wheel)
-    if wanted.writes:
-        if Path(neuroscale.__file__).resolve().is_relative_to(choice.root.resolve()):
+
+    def plan(git: Git, repository: Snapshot) -> RepositoryUpgrade | None:
+        if not holds_tool(repository):
+            return None
+        if wanted.writes and Path(neuroscale.__file__).resolve().is_relative_to(choice.root.resolve()):
             fix = "Install the tool's wheel in an environment elsewhere, and run its command."
             raise InputError.at("this program", "", "lies in the repository, and would remove itself", fix)
-        with contextlib.closing(Git(choice.root)) as git:
-            repository = FolderSnapshot(choice.root)
-            done = _looked(_planned(git, repository, pin, wanted), repository, wanted)
-            if done.stopped or wanted.dry_run:
-                return done
-            return Upgraded(done.upgrade, (), written=tuple(write_files(choice.root, repository, done.upgrade.files)))
-    with choice.opened(progress, only_looks=wanted.dry_run) as (git, publisher):
+        merge = partial(merge_contents, git, names=("this repository", f"neuroscale {pin.version}"))
+        known = _known(git, pin, wanted.against)
+        return plan_adoption(repository, tool_version(pin.version, pin.sha256), pin, known, merge)
 
-        @cache
-        def of_base(commit: str) -> Upgraded:
-            repository = GitSnapshot(git, commit)
-            return _looked(_planned(git, repository, pin, wanted), repository, wanted)
-
-        def make(base: Snapshot, newest: Snapshot) -> FilesChange[Upgraded]:
-            assert isinstance(base, GitSnapshot)
-            done = of_base(base.tree)
-            if done.stopped:
-                raise InputError.at("the main branch", "", "changed meanwhile", "Run the command again.")
-            files = {**restored(base, newest), **done.upgrade.files}
-            told = (
-                *view.summary(done.upgrade),
-                "The organisation's own files, and its edits of delivered files, stay as they are.",
-                "README.md stays, too: it may still tell of the tool's own folders, which go.",
-            )
-            title = f"Pin neuroscale {__version__} in place of the tool's own code"
-            parts = view.parts(done.upgrade, (), done.services)
-            return FilesChange(files, title, told, done, "a repository that pins the tool", parts)
-
-        done = of_base(publisher.base().commit)
-        if done.stopped or wanted.dry_run or not done.upgrade.files:
-            return done
-        outcome, done = propose(git, publisher, BRANCH, make, progress.step)
-        return Upgraded(done.upgrade, done.services, outcome=outcome)
+    return carried_out(choice, wanted, BRANCH, plan, _described, progress)
 
 
-def _planned(git: Git, repository: Snapshot, pin: ToolPin, wanted: Adoption) -> RepositoryUpgrade:
-    if not holds_tool(repository):
-        return RepositoryUpgrade(pin.version, pin.version, {}, {}, (), (), ())
-    merge = partial(merge_contents, git, names=("this repository", f"neuroscale {pin.version}"))
-    known = _known(git, pin, wanted.against)
-    return plan_adoption(repository, tool_version(pin.version, pin.sha256), pin, known, merge)
-
-
-def _looked(upgrade: RepositoryUpgrade, repository: Snapshot, wanted: Adoption) -> Upgraded:
-    services = tuple(service_lines(repository, upgrade)) if upgrade.files else ()
-    return Upgraded(upgrade, services, bool(upgrade.lost and not wanted.accept_loss))
+def _described(done: Upgraded) -> FilesChange[Upgraded]:
+    told = (
+        *view.summary(done.upgrade),
+        "The organisation's own files, and its edits of delivered files, stay as they are.",
+        "README.md stays, too: it may still tell of the tool's own folders, which go.",
+    )
+    title = f"Pin neuroscale {done.upgrade.new} in place of the tool's own code"
+    parts = view.parts(done.upgrade, (), done.services)
+    return FilesChange(done.upgrade.files, title, told, done, "a repository that pins the tool", parts)
 
 
 def _known(git: Git, pin: ToolPin, against: str | None) -> Known:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache, partial
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from neuroscale import __version__
@@ -15,7 +15,6 @@ from neuroscale.actions.tool_versions import Target, find_target, pin_of, releas
 from neuroscale.core.errors import InputError
 from neuroscale.forge.file_changes import FilesChange, propose
 from neuroscale.forge.request_flow import Outcome
-from neuroscale.forge.service_pull_request import Publisher
 from neuroscale.rendering.planning_inputs import read_planning_inputs
 from neuroscale.rendering.repository_upgrade import RepositoryUpgrade, edited_files, plan_upgrade
 from neuroscale.rendering.upgrade import Upgrade, look
@@ -30,19 +29,26 @@ from neuroscale.report import repository_upgrade_view as view
 
 BRANCH = "neuroscale/upgrade"
 
+Plan = Callable[[Git, Snapshot], RepositoryUpgrade | None]
+Describe = Callable[["Upgraded"], FilesChange["Upgraded"]]
+
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a user asks for. `version` (None: the newest), `releases`: the list's place (None: as the pin says).
+class Manner:
+    """How a repository is changed. `accept_loss`: edits of files that the tool owns may go. `writes`: into the work
+    tree, and no pull request."""
 
-    `accept_loss`: edits of files that the tool owns may go. `writes`: into the work tree, and no pull request.
-    """
-
-    version: str | None = None
-    releases: str | None = None
     accept_loss: bool = False
     writes: bool = False
     dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class Wanted(Manner):
+    """What a user asks for. `version` (None: the newest), `releases`: the list's place (None: as the pin says)."""
+
+    version: str | None = None
+    releases: str | None = None
 
     def words(self, choice: ForgeChoice, version: str) -> list[str]:
         """The command line by which another version of the tool does the same."""
@@ -73,37 +79,63 @@ def upgrade_repository(choice: ForgeChoice, wanted: Wanted, progress: Progress) 
 
     Raises InputError, ForgeError and ForgeUnavailableError.
     """
-    if wanted.writes:
+    targets: list[Target] = []
+
+    def plan(git: Git, repository: Snapshot) -> RepositoryUpgrade | None:
+        pin = pin_of(repository)
+        targets.append(find_target(pin, releases_of(pin, wanted.releases), wanted.version))
+        return planned(git, repository, targets[-1]) if targets[-1].is_running else None
+
+    def describe(done: Upgraded) -> FilesChange[Upgraded]:
+        target = targets[-1]
+        title = f"Upgrade the repository to neuroscale {target.wanted.version}"
+        told = (*view.summary(done.upgrade), f"Its publisher signed it: {target.wanted.publisher}.")
+        parts = view.parts(done.upgrade, target.newer, done.services)
+        return FilesChange(done.upgrade.files, title, told, done, "another version of the tool", parts)
+
+    done = carried_out(choice, wanted, BRANCH, plan, describe, progress)
+    if done is not None:
+        return done
+    version = targets[-1].wanted
+    progress.step(f"neuroscale {version.version} does the upgrade itself: installing it by its digest")
+    judges = not (wanted.writes or wanted.dry_run)
+    return run_version(version, wanted.words(choice, version.version), choice.root, judges=judges)
+
+
+def carried_out(
+    choice: ForgeChoice, manner: Manner, branch: str, plan: Plan, describe: Describe, progress: Progress
+) -> Upgraded | None:
+    """Write what is planned for the work tree, or open the pull request of what is planned for the main branch; None
+    where nothing is planned. Raises InputError, ForgeError and ForgeUnavailableError."""
+
+    def look(git: Git, repository: Snapshot) -> Upgraded | None:
+        if (upgrade := plan(git, repository)) is None:
+            return None
+        services = tuple(service_lines(repository, upgrade)) if upgrade.files else ()
+        return Upgraded(upgrade, services, bool(upgrade.conflicts or (upgrade.lost and not manner.accept_loss)))
+
+    if manner.writes:
         with contextlib.closing(Git(choice.root)) as git:
-            return _on_files(git, FolderSnapshot(choice.root), choice, wanted, progress)
-    with choice.opened(progress, only_looks=wanted.dry_run) as (git, publisher):
-        base = publisher.base()
-        done = _on_files(git, GitSnapshot(git, base.commit), choice, wanted, progress)
-        if isinstance(done, int) or done.stopped or wanted.dry_run or not done.upgrade.files:
+            there = FolderSnapshot(choice.root)
+            done = look(git, there)
+        if done is None or manner.dry_run or (done.upgrade.lost and not manner.accept_loss):
             return done
-        return _proposed(git, publisher, wanted, progress)
+        return replace(done, written=tuple(write_files(choice.root, there, done.upgrade.files)))
+    with choice.opened(progress, only_looks=manner.dry_run) as (git, publisher):
+        commit = publisher.base().commit
+        done = look(git, GitSnapshot(git, commit))
+        if done is None or done.stopped or manner.dry_run or not done.upgrade.files:
+            return done
 
+        def make(base: Snapshot, newest: Snapshot) -> FilesChange[Upgraded]:
+            is_same = isinstance(base, GitSnapshot) and base.tree == commit
+            now = done if is_same else look(git, base)
+            if now is None or now.stopped:
+                raise InputError.at("the main branch", "", "changed meanwhile", "Run the command again.")
+            return replace(describe(now), files={**restored(base, newest), **now.upgrade.files})
 
-def _on_files(
-    git: Git, repository: Snapshot, choice: ForgeChoice, wanted: Wanted, progress: Progress
-) -> Upgraded | int:
-    target = _target(repository, wanted)
-    if not target.is_running:
-        progress.step(f"neuroscale {target.wanted.version} does the upgrade itself: installing it by its digest")
-        words = wanted.words(choice, target.wanted.version)
-        return run_version(target.wanted, words, choice.root, judges=not (wanted.writes or wanted.dry_run))
-    upgrade = planned(git, repository, target)
-    services = tuple(service_lines(repository, upgrade)) if upgrade.files else ()
-    stopped = bool(upgrade.lost and not wanted.accept_loss) or bool(upgrade.conflicts and not wanted.writes)
-    written: tuple[str, ...] = ()
-    if wanted.writes and not stopped and not wanted.dry_run:
-        written = tuple(write_files(choice.root, repository, upgrade.files))
-    return Upgraded(upgrade, services, stopped or bool(upgrade.conflicts), written)
-
-
-def _target(repository: Snapshot, wanted: Wanted) -> Target:
-    pin = pin_of(repository)
-    return find_target(pin, releases_of(pin, wanted.releases), wanted.version)
+        outcome, proposed = propose(git, publisher, branch, make, progress.step)
+        return replace(proposed, outcome=outcome)
 
 
 def planned(git: Git, repository: Snapshot, target: Target) -> RepositoryUpgrade:
@@ -129,32 +161,6 @@ def service_lines(repository: Snapshot, upgrade: RepositoryUpgrade) -> Iterator[
         if changed is not None:
             changing[path] = changed
     yield from view.of_services(changing, len(paths))
-
-
-def _proposed(git: Git, publisher: Publisher, wanted: Wanted, progress: Progress) -> Upgraded:
-    """Open the pull request, for the main branch as it is by then."""
-
-    @cache
-    def of_base(commit: str) -> tuple[Target, Upgraded]:
-        repository = GitSnapshot(git, commit)
-        target = _target(repository, wanted)
-        upgrade = planned(git, repository, target)
-        if upgrade.conflicts or (upgrade.lost and not wanted.accept_loss):
-            fix = "Run the command again."
-            raise InputError.at("the main branch", "", "changed meanwhile, and conflicts now", fix)
-        return target, Upgraded(upgrade, tuple(service_lines(repository, upgrade)))
-
-    def make(base: Snapshot, newest: Snapshot) -> FilesChange[Upgraded]:
-        assert isinstance(base, GitSnapshot)
-        target, done = of_base(base.tree)
-        title = f"Upgrade the repository to neuroscale {target.wanted.version}"
-        files = {**restored(base, newest), **done.upgrade.files}
-        told = (*view.summary(done.upgrade), f"Its publisher signed it: {target.wanted.publisher}.")
-        parts = view.parts(done.upgrade, target.newer, done.services)
-        return FilesChange(files, title, told, done, "another version of the tool", parts)
-
-    outcome, done = propose(git, publisher, BRANCH, make, progress.step)
-    return Upgraded(done.upgrade, done.services, outcome=outcome)
 
 
 def restored(base: Snapshot, newest: Snapshot) -> dict[str, Content]:

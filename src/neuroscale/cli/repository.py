@@ -122,7 +122,7 @@ def upgrade(
     from neuroscale.actions.repository_upgrade import Wanted, upgrade_repository
 
     choice = ForgeChoice(repository, remote, token_file, local)
-    wanted = Wanted(to, releases, accept_loss, write, dry_run)
+    wanted = Wanted(accept_loss, write, dry_run, to, releases)
     done = upgrade_repository(choice, wanted, TO_STDERR)
     return done if isinstance(done, int) else _print_upgraded(done)
 
@@ -157,8 +157,11 @@ def adopt(
     from neuroscale.actions.repository_adoption import Adoption, adopt_repository
 
     choice = ForgeChoice(repository, remote, token_file, local)
-    wanted = Adoption(wheel, releases, against, accept_loss, write, dry_run)
-    return _print_upgraded(adopt_repository(choice, wanted, TO_STDERR))
+    wanted = Adoption(accept_loss, write, dry_run, wheel, releases, against)
+    if (done := adopt_repository(choice, wanted, TO_STDERR)) is None:
+        typer.echo("This repository holds no code of the tool any more: nothing to do.")
+        return ExitStatus.PASSED
+    return _print_upgraded(done)
 
 
 @app.command("status")
