@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from neuroscale.gate.gate_code_of_base import JUDGE, judge_by_base, needs_judges, read_verdict
+from neuroscale.gate.gate_code_of_base import JUDGE, judge_by_base, judge_by_both, needs_judges, read_verdict
 from neuroscale.gate.merged_change import find_change
+from neuroscale.repo.layout import PIN
 from report_examples import refused
 from repositories import Repository
 
@@ -63,3 +64,40 @@ def test_a_base_finds_its_set_up_code_where_it_had_it(tmp_path: Path, monkeypatc
         assert needs_judges(change)
         assert judge_by_base(change).headline == name, (base, name)
     repository.git.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_adoption"),
+    [
+        ({PIN: "tool: {}\n"}, True),
+        ({}, False),
+        ({PIN: "tool: {}\n", "scripts/setup.py": "print()\n"}, False),
+        ({PIN: "tool: {}\n", "src/other/__init__.py": ""}, False),
+    ],
+    ids=["a pin in place of the code", "no pin", "set-up stays", "other code stays"],
+)
+def test_where_a_pin_takes_the_place_of_all_code_the_base_alone_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, bytes | str | None], is_adoption: bool
+) -> None:
+    monkeypatch.delenv(JUDGE, raising=False)
+    repository = Repository(tmp_path / "repository")
+    program = (
+        "import pathlib, sys\n"
+        f"pathlib.Path(sys.argv[sys.argv.index('--json') + 1]).write_text({refused().model_dump_json()!r})\n"
+        f"sys.exit({refused().exit_status})\n"
+    )
+    code: dict[str, bytes | str | None] = {"src/neuroscale/__init__.py": "", "src/neuroscale/__main__.py": program}
+    repository.commit(code)
+    repository.commit({**dict.fromkeys(code), **changes})
+    verdict = judge_by_both(find_change(repository.git, "main~1", "main"))
+    repository.git.close()
+    judged_head = [check.outcome.value for check in verdict.checks if check.name == "gate-of-head"]
+    if is_adoption:
+        assert (verdict.exit_status, verdict.findings) == (refused().exit_status, refused().findings)
+        assert judged_head == []
+        assert "the base's version decided alone" in verdict.notes[-1]
+        assert f"Check that {PIN} names" in verdict.not_checked[0]
+    else:
+        # Without code of its own, the head is judged by the tool that runs, which cannot use it.
+        assert verdict.exit_status in (2, 3)
+        assert judged_head in (["untrusted"], ["unusable"])

@@ -170,6 +170,24 @@ def test_a_state_that_an_older_template_rendered_is_restored(repository: Reposit
     assert all(short(repository, "main~5") in finding.message for finding in findings)
 
 
+def test_a_service_that_a_change_of_the_template_leaves_alone_stays_as_it_is(repository: Repository) -> None:
+    changed, newer = f"{TEMPLATE}/skeleton/networkpolicy.yaml", rendered_otherwise()
+    repository.commit({changed: SKELETON[changed] + b"# new\n"}, "another template")
+    (notice,) = found(repository, newer)
+    assert (notice.rule, notice.severity.value) == ("old-files", "notice")
+    assert notice.message.endswith("the template renders something else by now: networkpolicy.yaml")
+    assert short(repository, "main~2") in notice.message
+    repository.commit({"policies/README.md": "new"})
+    assert told(found(repository, newer)) == {"old-files": "notice"}, "nor is it an edit for later changes"
+    # A change of the service brings what the template renders by now.
+    repository.commit(files(NOW, 4), "four again, as the old template renders it")
+    assert told(found(repository, newer)) == {"restored-files": "notice"}
+    repository.commit({f"{FOLDER}/networkpolicy.yaml": str(files(NOW, 4)[f"{FOLDER}/networkpolicy.yaml"]) + "# open\n"})
+    assert told(found(repository, newer))["edited"] == "error"
+    repository.commit({"policies/README.md": "newer"})
+    assert told(found(repository, newer))["edited"] == "error", "and stays an edit"
+
+
 def test_an_edit_that_stands_on_main_is_found_until_it_is_repaired(repository: Repository) -> None:
     """That a folder stands there now is no proof: a forced merge would excuse itself."""
     repository.commit(files(NOW, 8, networkpolicy="# open\n"))

@@ -99,16 +99,36 @@ def test_what_may_write_a_release_runs_nothing_of_the_repository() -> None:
     rights = {
         name: {right for right, kind in job["permissions"].items() if kind == "write"} for name, job in jobs.items()
     }
-    assert rights == {"build": set(), "attest": {"attestations", "id-token"}, "publish": {"contents"}}
+    assert rights == {"build": set(), "attest": {"attestations", "id-token"}, "list": set(), "publish": {"contents"}}
     fetch, sign = jobs["attest"]["steps"]
     assert re.findall(r"git checkout .*", fetch["run"]) == [
         "git checkout --quiet FETCH_HEAD -- .github/actions/github-attest"
     ]
     assert not re.search(r"scripts/|\.venv|make|python", fetch["run"])
     assert sign["uses"] == "./.github/actions/github-attest"
-    assert jobs["publish"]["needs"] == ["build", "attest"]
+    assert jobs["publish"]["needs"] == ["build", "attest", "list"]
     built = "\n".join(step.get("run", "") for step in jobs["build"]["steps"])
     assert {"--pinned-go", "--bundle", "--licences", "--keep-build-cache"} <= set(built.split())
+
+
+def test_the_publishers_key_is_in_reach_of_the_script_that_signs_alone() -> None:
+    """Whoever has the key releases the next judge of every repository that pins this publisher."""
+    jobs = read(CHECKOUT / ".github/workflows/release.yaml")["jobs"]
+    with_key = [
+        (name, step["run"])
+        for name, job in jobs.items()
+        for step in job["steps"]
+        if "PUBLISHER_KEY" in json.dumps(step.get("env", {}))
+    ]
+    ((name, run),) = with_key
+    assert (name, jobs[name]["environment"]) == ("list", "publisher")
+    assert set(jobs[name]["permissions"].values()) == {"read"}
+    assert re.findall(r"\.venv/bin/python .*?\.py", run) == [".venv/bin/python -I scripts/release_list.py"]
+    fetched = re.findall(r"git checkout --quiet FETCH_HEAD -- \\\n(.*)", jobs[name]["steps"][0]["run"])
+    assert [[path for path in line.split() if path.startswith(("scripts/", "src/"))] for line in fetched] == [
+        ["scripts/release_list.py"]
+    ]
+    assert "NEUROSCALE_PUBLISHER_KEY" not in re.sub(r'\[ -z "\$NEUROSCALE_PUBLISHER_KEY" \]', "", run)
 
 
 def test_what_builds_packages_of_others_has_no_token_that_writes() -> None:

@@ -13,9 +13,12 @@ import pytest
 from jsonschema.protocols import Validator
 from jsonschema.validators import validator_for
 
+from neuroscale import __version__
 from neuroscale.cli.gate import run_gate
 from neuroscale.cli.new import new_service
 from neuroscale.cli.options import Reports
+from neuroscale.repo.layout import FileClass, file_class
+from neuroscale.repo.tool_pin import ToolPin, pin_files
 from repositories import Repository, copy_folder, copy_of_the_example_repository
 from roots import CHECKOUT, ROOT
 
@@ -28,7 +31,22 @@ EXAMPLE = ROOT / "templates/examples/gemma-4-26b-a4b-qat.yaml"
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """This repository's files without its tests as one commit on main, and a service on the branch `added`."""
     made = copy_of_the_example_repository(tmp_path_factory.mktemp("platform") / "repository", without=("tests",))
-    made.commit({}, "platform")
+    return _with_a_service(made, {})
+
+
+@pytest.fixture(scope="session")
+def thin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `pristine`, for an organisation's own repository: it holds nothing of the tool, and pins the one that runs."""
+    made = copy_of_the_example_repository(tmp_path_factory.mktemp("thin") / "repository")
+    for name in [path.relative_to(made.root).as_posix() for path in made.root.rglob("*") if path.is_file()]:
+        if not name.startswith(".git/") and file_class(name) is FileClass.TOOL:
+            (made.root / name).unlink()
+    locked = (CHECKOUT / "requirements/runtime.txt").read_text()
+    return _with_a_service(made, dict(pin_files(ToolPin(version=__version__, sha256="ab" * 32), locked)))
+
+
+def _with_a_service(made: Repository, files: dict[str, bytes | str | None]) -> Path:
+    made.commit(files, "platform")
     made.run("switch", "--quiet", "--create", "added")
     new_service(EXAMPLE, made.root, interactive=False)
     made.commit({}, "Add support-chat")
@@ -39,9 +57,10 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def repository(
-    pristine: Path, kyverno_once: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, kyverno_once: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Repository]:
-    copy_folder(pristine, tmp_path / "repository")
+    """A copy of `pristine`, or of the fixture that a parameter names."""
+    copy_folder(request.getfixturevalue(getattr(request, "param", "pristine")), tmp_path / "repository")
     made = Repository(tmp_path / "repository")
     monkeypatch.chdir(made.root)
     yield made

@@ -71,10 +71,10 @@ class Adopter:
         self.git("commit", "--quiet", "--message", branch)
 
 
-def built_wheel(folder: Path) -> Path:
-    """Build this checkout's wheel, offline."""
+def built_wheel(folder: Path, checkout: Path = CHECKOUT) -> Path:
+    """Build a checkout's wheel, offline."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, cwd=checkout, check=True, capture_output=True, timeout=120)
     (wheel,) = folder.glob("*.whl")
     return wheel
 

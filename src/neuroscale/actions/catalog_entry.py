@@ -16,7 +16,7 @@ from neuroscale.core.files import read_bounded
 from neuroscale.core.printable import counted
 from neuroscale.core.validation import suggest
 from neuroscale.core.yaml_io import decode, read_mapping
-from neuroscale.forge.catalog_changes import CatalogChange
+from neuroscale.forge.file_changes import FilesChange
 from neuroscale.planning.rejected_choices import AcceleratorFit, fits_of
 from neuroscale.rendering.scaffolder.form import as_configured, label
 from neuroscale.rendering.scaffolder.template import load_template
@@ -52,10 +52,10 @@ class Made:
 
 def proposal(
     model: FoundModel, fields: Mapping[str, Any], environment: str | None, base: Snapshot, newest: Snapshot
-) -> CatalogChange[Made]:
+) -> FilesChange[Made]:
     """The change of the catalog for the files of main, and those of the open pull request. Raises InputError."""
     entry = _make(model, fields, environment, base, newest)
-    return CatalogChange(entry.files, f"Add {model.name} to the catalog", _sentences(entry, model), entry)
+    return FilesChange(entry.files, f"Add {model.name} to the catalog", _sentences(entry, model), entry)
 
 
 def _make(

@@ -26,7 +26,7 @@ from neuroscale.core.printable import plainly_counted
 from neuroscale.core.units import MIB
 from neuroscale.core.validation import suggest
 from neuroscale.core.yaml_io import decode, dotted
-from neuroscale.forge.catalog_changes import CatalogChange
+from neuroscale.forge.file_changes import FilesChange
 from neuroscale.planning.fit_question import Question, asked
 from neuroscale.planning.measured import FACTOR, faults_of, remarks_on, served_with, unkept
 from neuroscale.repo.layout import CATALOG, MODELS
@@ -140,11 +140,11 @@ def of_start(explained: Explanation, catalog: Catalog) -> Measured:
     return _measured(question, catalog, values, None, where)
 
 
-def proposal(measured: Measured, base: Snapshot, newest: Snapshot) -> CatalogChange[Made]:
+def proposal(measured: Measured, base: Snapshot, newest: Snapshot) -> FilesChange[Made]:
     """The change of the catalog for the files of main, and those of the open pull request. Raises InputError."""
     change = _make(measured, base, newest)
     title = f"Record a measurement of {measured.model}"
-    return CatalogChange({change.path: change.text}, title, _sentences(change), change)
+    return FilesChange({change.path: change.text}, title, _sentences(change), change)
 
 
 def _make(measured: Measured, base: Snapshot, newest: Snapshot) -> Made:

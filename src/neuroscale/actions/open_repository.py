@@ -7,9 +7,11 @@ settings answer it, and the answer says so.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,7 @@ from neuroscale.repo.example_repository import example_snapshot
 from neuroscale.repo.git import Git, GitError
 from neuroscale.repo.layout import CATALOG, LOCAL_STATE, find_root, is_outside
 from neuroscale.repo.snapshot import FolderSnapshot, Snapshot
+from neuroscale.repo.tool_pin import other_tool
 from neuroscale.request.service_request import Request, fault_of, read_request
 
 if TYPE_CHECKING:
@@ -220,9 +223,28 @@ class Repository(OpenedInputs):
         return False
 
 
+def repository_root(named: Path | None) -> Path:
+    """The root of the named repository, or of the one around the current folder; a line on standard error says if this
+    tool is not the one that it pins. Raises InputError outside one."""
+    root = find_root(named or Path.cwd())
+    say_other_tool(FolderSnapshot(root))
+    return root
+
+
+def say_other_tool(snapshot: Snapshot) -> None:
+    """A line on standard error, once, if this tool is not the one that a repository pins."""
+    _say_once(other_tool(snapshot))
+
+
+@lru_cache
+def _say_once(other: str) -> None:
+    if other:
+        sys.stderr.write(f"neuroscale: {other}.\n")
+
+
 def open_repository(named: Path | None) -> Repository:
     """The named repository, or the one around the current folder. Raises InputError with every problem in it."""
-    files = FolderSnapshot(find_root(named or Path.cwd()))
+    files = FolderSnapshot(repository_root(named))
     inputs = read_planning_inputs(files)
     return Repository(inputs.catalog, inputs.settings, inputs.template, files, files.root)
 

@@ -19,7 +19,7 @@ from neuroscale.core.files import read_bounded
 from neuroscale.core.printable import counted, first_of
 from neuroscale.core.validation import parse
 from neuroscale.core.yaml_io import decode
-from neuroscale.forge.catalog_changes import CatalogChange
+from neuroscale.forge.file_changes import FilesChange
 from neuroscale.repo.layout import CATALOG
 from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
 
@@ -56,13 +56,13 @@ def export_text(options: PriceOptions) -> str:
     return decode(read_bounded(options.file, _MOST_BYTES, _SMALLER), str(options.file))
 
 
-def proposal(options: PriceOptions, text: str, base: Snapshot, newest: Snapshot) -> CatalogChange[Made]:
+def proposal(options: PriceOptions, text: str, base: Snapshot, newest: Snapshot) -> FilesChange[Made]:
     """The change of the catalog for the files of main, and those of the open pull request. Raises InputError."""
     written = _make(options, text, base, newest).update
     # The text says what a merge changes, so it compares with the base.
     change = _make(options, text, base, base)
     title = f"Update the prices of {change.update.name}"
-    return CatalogChange({written.path: written.text}, title, sentences(change), change)
+    return FilesChange({written.path: written.text}, title, sentences(change), change)
 
 
 def _make(options: PriceOptions, text: str, base: Snapshot, newest: Snapshot) -> Made:

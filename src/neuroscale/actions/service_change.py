@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Concatenate, ParamSpec
 
-from neuroscale.actions.open_repository import opened_publisher
+from neuroscale.actions.open_repository import opened_publisher, repository_root
 from neuroscale.actions.progress import Progress
 from neuroscale.core.errors import InputError
 from neuroscale.forge.request_flow import Desk, Main
 from neuroscale.forge.service_pull_request import Publisher
 from neuroscale.models.hub import NewestRevisions
 from neuroscale.repo.git import Git
-from neuroscale.repo.layout import find_root
 
 P = ParamSpec("P")
 
@@ -47,7 +46,7 @@ class ForgeChoice:
     @property
     def root(self) -> Path:
         """The root of the repository. Raises InputError where there is none."""
-        return find_root(self.repository or Path.cwd())
+        return repository_root(self.repository)
 
     def if_asked(self, *, pull_request: bool) -> ForgeChoice | None:
         """None where no pull request is asked for. Raises InputError where --local stands without it."""

@@ -15,7 +15,7 @@ from neuroscale.catalog.entries import Accelerator, ModelEntry, RuntimeEntry, Te
 from neuroscale.catalog.price_list import Price, PriceList
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.units import MIB
-from neuroscale.core.validation import from_document, suggest
+from neuroscale.core.validation import drops_unknown_fields, from_document, suggest
 from neuroscale.core.yaml_io import Document, Path, dotted, read_mapping, sha256_of
 from neuroscale.models.facts import ModelFacts
 from neuroscale.repo.layout import ACCELERATORS, BUDGETS, CATALOG, MODELS
@@ -196,11 +196,16 @@ def entry_of(folder: str, text: str, where: str) -> BaseModel:
     return entry
 
 
-@lru_cache(maxsize=256)
 def _read(folder: str, text: str, where: str) -> tuple[Any, Document]:
-    """One file's entry. Raises InputError with every problem of it.
+    """One file's entry. Raises InputError with every problem of it."""
+    return _read_once(folder, text, where, drops_unknown_fields())
 
-    The gate reads the catalog of several commits, in which most files are the same.
+
+@lru_cache(maxsize=256)
+def _read_once(folder: str, text: str, where: str, drops_unknown: bool) -> tuple[Any, Document]:  # noqa: ARG001
+    """As `_read`: the gate reads the catalog of several commits, in which most files are the same.
+
+    `drops_unknown`: what is read without unknown fields is another answer.
     """
     document = read_mapping(text, where)
     value: Any = from_document(_FOLDERS[folder][1], document, where)

@@ -79,7 +79,7 @@ GROUPS = {  # in the order of the help
         "prices": Command("prices", "app", "Bring the catalog's prices up to date."),
     },
     "Repository": {
-        "repository": Command("repository", "app", "Make a platform repository of an organisation's own."),
+        "repository": Command("repository", "app", "Make an organisation's own repository, and upgrade it."),
         "catalog": Command("catalog", "app", "Add models, find what is out of date, render the form."),
         "policy": Command("policy", "app", "Show, render and create policies."),
         "milestones": Command("milestones", "run_milestones", "Run the lessons: failures, and what prevents them."),

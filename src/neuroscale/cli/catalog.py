@@ -13,6 +13,7 @@ import typer
 
 from neuroscale.actions.catalog_entry import AddOptions, Made, fields_of, fit_line, proposal
 from neuroscale.actions.measurement_records import of_bench
+from neuroscale.actions.open_repository import repository_root
 from neuroscale.actions.service_change import ForgeChoice
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.model_lookup import find_model, placed
@@ -34,13 +35,12 @@ from neuroscale.core.printable import counted, terminal
 from neuroscale.models.hub import HubModel
 from neuroscale.rendering.scaffolder.form import as_configured, label
 from neuroscale.rendering.scaffolder.template import load_template
-from neuroscale.repo.layout import find_root
 from neuroscale.repo.snapshot import FolderSnapshot
 
 
 def check(repository: Path | None, *, as_json: bool) -> int:
     """Print what is out of date and what could not be checked. Raises InputError if the catalog cannot be read."""
-    catalog = load_catalog(FolderSnapshot(find_root(repository or Path.cwd())))
+    catalog = load_catalog(FolderSnapshot(repository_root(repository)))
     today = datetime.now(UTC).date()
     result = staleness(catalog, today, _newest)
     stale, unknown = result.of("stale"), result.of("unknown")
@@ -90,7 +90,7 @@ def _print_staleness(result: Staleness) -> None:
 
 def add(wanted: AddOptions, repository: Path | None, forge: ForgeChoice | None, *, as_json: bool) -> int:
     """Write the entry, or open its pull request if a forge is named. Raises InputError."""
-    root = find_root(repository or Path.cwd())
+    root = repository_root(repository)
     fields = fields_of(wanted.fields)
     found = find_model(wanted.model, wanted.name, datetime.now(UTC).date())
     model = placed(found, wanted.store, hub=wanted.hub)
@@ -172,7 +172,7 @@ def record_measurement(
     """Put what a benchmark measured into its model's file: plans and `speed` then rest on it. A run with failed
     requests, or of a server that is not known, is refused. A second time changes nothing."""
     forge = ForgeChoice(repository, remote, token_file, local).if_asked(pull_request=pull_request)
-    root = find_root(repository or Path.cwd())
+    root = repository_root(repository)
     measured = of_bench(bench, load_catalog(FolderSnapshot(root)))
     return record(measured, root, forge, dry_run=dry_run, as_json=as_json)
 
@@ -189,7 +189,7 @@ def check_catalog(as_json: JsonOption = False, repository: RepositoryOption = No
 @app.command("form")
 def render_form(repository: RepositoryOption = None) -> int:
     """Write the form's models, teams, environments and repository."""
-    root = find_root(repository or Path.cwd())
+    root = repository_root(repository)
     snapshot = FolderSnapshot(root)
     template = load_template(snapshot)
     text = as_configured(template, load_catalog(snapshot), load_settings(snapshot))

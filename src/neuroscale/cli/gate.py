@@ -138,7 +138,12 @@ def _judge(
         from neuroscale.gate.gate_code_of_base import judge_by_base, judge_by_both, needs_judges
 
         if not needs_judges(change):
-            return gate_change(change, today, server=server, strict=strict is not False)
+            from neuroscale.actions.open_repository import say_other_tool
+            from neuroscale.gate.gate_of_pin import judged_by_both_pins
+
+            say_other_tool(change.before)
+            verdict = gate_change(change, today, server=server, strict=strict is not False)
+            return judged_by_both_pins(change, verdict, server=server, strict=strict is not False)
         judge = judge_by_base if only_read_head else judge_by_both
         return judge(change, server=server, strict=strict is not False)
     finally:
@@ -150,12 +155,13 @@ def _root(repository: Path | None) -> Path | None:
 
     None where there is no such repository, because the program comes from a wheel.
     """
+    from neuroscale.actions.open_repository import repository_root
     from neuroscale.repo.layout import find_root
 
     if repository is not None:
-        return find_root(repository)
+        return repository_root(repository)
     try:
-        return find_root(Path.cwd())
+        return repository_root(None)
     except InputError:
         return None if delivered.CHECKOUT is None else find_root(delivered.CHECKOUT)
 

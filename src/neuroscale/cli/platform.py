@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from neuroscale.actions.open_repository import open_repository, remote_address
+from neuroscale.actions.open_repository import open_repository, remote_address, repository_root
 from neuroscale.catalog import load_catalog
 from neuroscale.catalog.settings import Settings, check_settings, domain_notes, image_notes, load_settings
 from neuroscale.cli.options import (
@@ -32,7 +32,7 @@ from neuroscale.kube.client import Cluster
 from neuroscale.rendering.platform import argocd, charts, files
 from neuroscale.rendering.platform.filling import Object
 from neuroscale.repo.git import Git
-from neuroscale.repo.layout import SETTINGS, find_root
+from neuroscale.repo.layout import SETTINGS
 from neuroscale.repo.snapshot import FolderSnapshot, read_text
 from neuroscale.report import platform_cost_view
 
@@ -87,7 +87,7 @@ def check_forge(
 
         typer.echo(protected_patterns())
         return ExitStatus.PASSED
-    root = find_root(repository or Path.cwd())
+    root = repository_root(repository)
     settings = load_settings(FolderSnapshot(root)).repository
     branch = settings.default_branch
     with closing(Git(root)) as git:
@@ -120,7 +120,7 @@ def installed_objects(
     `repository_url` and `revision`: the repository that Argo CD reads ("": by the settings). Raises InputError for an
     unknown environment, and for a repository that is not rendered.
     """
-    root = find_root(repository or Path.cwd())
+    root = repository_root(repository)
     snapshot = FolderSnapshot(root)
     settings, catalog = load_settings(snapshot), load_catalog(snapshot)
     check_settings(settings, catalog)
@@ -160,7 +160,7 @@ def render_platform(
 ) -> int:
     """Render what clusters get, two policies' lists and CODEOWNERS from settings and catalog."""
 
-    root = find_root(repository or Path.cwd())
+    root = repository_root(repository)
     snapshot = FolderSnapshot(root)
     settings, catalog = load_settings(snapshot), load_catalog(snapshot)
     check_settings(settings, catalog)

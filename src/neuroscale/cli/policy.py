@@ -225,11 +225,11 @@ def render_policies(repository: RepositoryOption = None) -> int:
 
 
 def _read(repository: Path | None) -> tuple[FolderSnapshot, PolicySet]:
+    from neuroscale.actions.open_repository import repository_root
     from neuroscale.policies.policy_set import load_policy_set
-    from neuroscale.repo.layout import find_root
     from neuroscale.repo.snapshot import FolderSnapshot
 
-    snapshot = FolderSnapshot(find_root(repository or Path.cwd()))
+    snapshot = FolderSnapshot(repository_root(repository))
     return snapshot, load_policy_set(snapshot)
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from neuroscale.actions.open_repository import repository_root
 from neuroscale.actions.price_update import Made, PriceOptions, export_text, proposal, sentences
 from neuroscale.actions.service_change import ForgeChoice
 from neuroscale.cli.options import (
@@ -21,13 +22,12 @@ from neuroscale.cli.options import (
 )
 from neuroscale.cli.options.change_outcome import Printed, change_catalog
 from neuroscale.core.printable import terminal
-from neuroscale.repo.layout import find_root
 from neuroscale.repo.snapshot import FolderSnapshot
 
 
 def update(options: PriceOptions, repository: Path | None, forge: ForgeChoice | None, *, as_json: bool) -> int:
     """Write the price list, or open its pull request if a forge is named. Raises InputError."""
-    root = find_root(repository or Path.cwd())
+    root = repository_root(repository)
     make = partial(proposal, options, export_text(options))
     snapshot = FolderSnapshot(root)
     name = "" if forge is None else make(snapshot, snapshot).made.update.name

@@ -67,16 +67,16 @@ def write_private(path: Path, text: str, owner: Owner | None = None) -> None:
     _replace(path, text, owner, 0o600)
 
 
-def write_public(path: Path, text: str) -> None:
+def write_public(path: Path, text: str | bytes) -> None:
     """As `write_private`, for a file without secrets that other users may read."""
     _replace(path, text, None, 0o644)
 
 
-def _replace(path: Path, text: str, owner: Owner | None, mode: int) -> None:
+def _replace(path: Path, text: str | bytes, owner: Owner | None, mode: int) -> None:
     descriptor, half = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text.encode() if isinstance(text, str) else text)
             if owner is not None:
                 os.fchown(file.fileno(), owner.uid, owner.gid)
             os.fchmod(file.fileno(), mode)

@@ -5,10 +5,12 @@ For documents of unknown shape it reads single fields.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from decimal import Decimal
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -90,7 +92,7 @@ def from_document(model: type[Model], document: Document, where: str, fixes: Map
     try:
         text = json.dumps(document.value)
         # JSON mode stays strict, but reads dates, decimals and tuples from the types of YAML.
-        return model.model_validate_json(text)
+        return known_part(model, text) if _drops_unknown.get() else model.model_validate_json(text)
     except ValidationError as error:
         entries = error.errors(include_url=False)
         problems = [_problem(model, document, where, entry, fixes or {}) for entry in entries[:MOST_PROBLEMS]]
@@ -98,6 +100,46 @@ def from_document(model: type[Model], document: Document, where: str, fixes: Map
             more = f"has {len(entries) - MOST_PROBLEMS} more problems"
             problems.append(Problem(where, "", more, "Correct the first ones, and run this again."))
         raise InputError(problems) from error
+
+
+_drops_unknown: ContextVar[bool] = ContextVar("drops_unknown", default=False)
+
+
+@contextlib.contextmanager
+def unknown_fields_dropped() -> Iterator[None]:
+    """Within it, and in this thread, fields that a model does not know are left out instead of refused: what a newer
+    version of this tool wrote is read as far as this one knows it."""
+    token = _drops_unknown.set(True)
+    try:
+        yield
+    finally:
+        _drops_unknown.reset(token)
+
+
+def drops_unknown_fields() -> bool:
+    """Whether files are read without the fields that this version does not know."""
+    return _drops_unknown.get()
+
+
+def known_part(model: type[Model], text: str, *, strict: bool | None = None) -> Model:
+    """The value in a text of JSON, without the fields that the model does not know.
+
+    Raises ValidationError if anything else is wrong with it.
+    """
+    try:
+        return model.model_validate_json(text, strict=strict)
+    except ValidationError as error:
+        unknown = [entry["loc"] for entry in error.errors() if entry["type"] == "extra_forbidden"]
+        if len(unknown) < error.error_count():
+            raise
+        value: Any = json.loads(text)
+        for location in unknown:
+            *path, field = _clip(value, location)
+            holder = value
+            for key in path:
+                holder = holder[key]
+            del holder[field]
+        return model.model_validate_json(json.dumps(value), strict=strict)
 
 
 _MOST_NAMES = 16

@@ -15,6 +15,7 @@ from neuroscale.core.printable import one_line
 from neuroscale.forge.interface import Account
 from neuroscale.repo.git import Git, GitError
 from neuroscale.repo.snapshot import GitSnapshot
+from neuroscale.repo.written_files import Content, as_bytes
 
 
 def check_branch_name(git: Git, branch: str) -> None:
@@ -30,29 +31,36 @@ def is_ancestor(git: Git, old: str, new: str) -> bool:
     return git.run("merge-base", "--is-ancestor", old, new, check=False).returncode == 0
 
 
-def holds(git: Git, tree: str, folder: str | None, files: Mapping[str, str]) -> bool:
+def holds(git: Git, tree: str, folder: str | None, files: Mapping[str, Content]) -> bool:
     """Whether the folder of a tree (or a commit) holds exactly these plain files, by their path in the repository.
 
-    Without a folder: whether the tree holds these files, beside whatever others.
+    Without a folder: whether the tree holds these files (and not those that are None), beside whatever others.
     """
     snapshot = GitSnapshot(git, tree)
-    entries = snapshot.entries(*files) if folder is None else snapshot.entries(folder)
-    if any(entry.kind != "file" for entry in entries) or {entry.path for entry in entries} != set(files):
+    places = [*files] if folder is None else [folder]
+    entries = snapshot.entries(*places) if places else []
+    wanted = {path: data for path, content in files.items() if (data := as_bytes(content)) is not None}
+    kinds = ("file", "executable") if folder is None else ("file",)
+    if any(entry.kind not in kinds for entry in entries) or {entry.path for entry in entries} != set(wanted):
         return False
-    return all(snapshot.read(path) == text.encode() for path, text in files.items())
+    return all(snapshot.read(path) == data for path, data in wanted.items())
 
 
-def with_files(git: Git, tree: str, folder: str | None, files: Mapping[str, str]) -> str:
-    """The tree in which `folder` holds exactly `files` (path in the repository to text). Returns its id.
+def with_files(git: Git, tree: str, folder: str | None, files: Mapping[str, Content]) -> str:
+    """The tree in which `folder` holds exactly `files` (by path in the repository). Returns its id.
 
-    Without a folder: the tree with these files, and all others as they are.
+    Without a folder: the tree with these files, without those that are None, and all others as they are. A file that is
+    executable stays so.
     """
-    replaced = [] if folder is None else GitSnapshot(git, tree).entries(folder)
+    places = [*files] if folder is None else [folder]
+    there = {entry.path: entry for entry in GitSnapshot(git, tree).entries(*places)} if places else {}
     # The mode 0 removes a path.
-    records = [f"0 {entry.object_id}\t{entry.path}" for entry in replaced]
-    for path, text in files.items():
-        blob = git.run("hash-object", "-w", "--stdin", "--no-filters", data=text.encode()).stdout.decode().strip()
-        records.append(f"100644 {blob}\t{path}")
+    records = [f"0 {entry.object_id}\t{entry.path}" for entry in there.values()]
+    for path, content in files.items():
+        if (data := as_bytes(content)) is not None:
+            blob = git.run("hash-object", "-w", "--stdin", "--no-filters", data=data).stdout.decode().strip()
+            kept = folder is None and path in there and there[path].kind == "executable"
+            records.append(f"{'100755' if kept else '100644'} {blob}\t{path}")
     with scratch_index(git, tree) as index:
         data = "".join(f"{record}\0" for record in records).encode(errors="surrogateescape")
         git.run("update-index", "-z", "--add", "--replace", "--index-info", data=data, environment=index)

@@ -31,6 +31,7 @@ from neuroscale.forge.interface import (
 from neuroscale.forge.rest import Forge
 from neuroscale.forge.token import NoTokenError
 from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.repo.written_files import Content
 
 Result = Literal["opened", "updated", "unchanged"]
 _Done = TypeVar("_Done")
@@ -71,11 +72,11 @@ class Proposal:
 
 @dataclass(frozen=True)
 class WantedPullRequest(Proposal):
-    """What the pull request is to bring: files by path in the repository. `folder`: it then holds these and no others,
-    and without files it is removed (None: other files stay as they are)."""
+    """What the pull request is to bring: files by path in the repository (None: removed). `folder`: it then holds these
+    and no others, and without files it is removed (None: other files stay as they are)."""
 
     folder: str | None
-    files: Mapping[str, str]
+    files: Mapping[str, Content]
     message: str
 
 

@@ -19,12 +19,14 @@ from neuroscale.costs.bill import CostChange
 from neuroscale.gate.evaluation import Evaluation, GateResult, guarded
 from neuroscale.gate.judged_files import GateInput, Text
 from neuroscale.gate.merged_change import Change
+from neuroscale.gate.pin_change import PinChange, judge_pin_change, touches_pin
 from neuroscale.gate.platform_sources import PlatformSources, ReadOnce
 from neuroscale.gate.verdict import Alterations, Check, Effects, Outcome
 from neuroscale.manifests.objects import Manifest
 from neuroscale.manifests.serving_runtimes import runtimes_of
 from neuroscale.repo.layout import CATALOG, SETTINGS
 from neuroscale.repo.snapshot import Snapshot
+from neuroscale.repo.tool_pin import is_running
 
 if TYPE_CHECKING:
     from neuroscale.planning.plan import Plan
@@ -98,7 +100,8 @@ class Run:
         self.given, self.change = subject.given, subject.change
         self.schemas = ReadOnce(schemas.find)
         self.runtimes = runtimes_of(self.given.snapshot)
-        self.after = PlatformSources(self.given.snapshot)
+        self.pin = ReadOnce(self._pin)
+        self.after = PlatformSources(self.given.snapshot, is_newer=self._is_newer)
         self.judge = self._judge()
         self._ended: Mapping[str, _Ended] = {}
         self._shown: frozenset[str] | None = None
@@ -114,6 +117,16 @@ class Run:
             None if change.touches(CATALOG) else after.catalog,
             None if change.touches(SETTINGS) else after.settings,
         )
+
+    def _pin(self) -> PinChange:
+        return PinChange() if self.change is None else judge_pin_change(self.change)
+
+    def _is_newer(self) -> bool:
+        """Whether the change pins another tool, which may judge it: its files can have fields that are new in it."""
+        if self.change is None or not touches_pin(self.change):
+            return False
+        accepted = self.pin().accepted
+        return accepted is not None and not is_running(accepted)
 
     def seen_by(self, check: GateCheck) -> Run:
         """This run as a check may see it: of other checks it shows those that the check needs."""

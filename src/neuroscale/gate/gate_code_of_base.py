@@ -6,34 +6,36 @@ A change must not bring its own judge: the gate that it would replace refuses a 
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
 
 from neuroscale.core.errors import ExitStatus, InputError, UntrustedError
 from neuroscale.core.files import scratch_folder
 from neuroscale.core.money_and_time import duration
+from neuroscale.core.validation import known_part
 from neuroscale.gate.merged_change import Change
-from neuroscale.gate.verdict import Check, Outcome, Verdict, exit_status
-from neuroscale.repo.layout import GATE_CODE, OWN_CODE
+from neuroscale.gate.verdict import Check, Finding, Outcome, Verdict, exit_status
+from neuroscale.repo.layout import GATE_CODE, OWN_CODE, PIN
 from neuroscale.repo.snapshot import GitSnapshot
 
 _SECONDS = 1800
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR", "NEUROSCALE_CACHE", "XDG_CACHE_HOME")
 # A base of a version up to 0.2.0 has set-up's code, by which it names its schemas, in `scripts/bootstrap`.
 _PARTS = ("src", "scripts/bootstrap", "platform/local/tools", "pyproject.toml", "requirements")
+# Where workflows look for the tool's own code before they install a pinned one.
+_CODE = ("src", "scripts")
 # Set in the environment of a judge process, so that it judges by itself and starts no further judges.
 JUDGE = "NEUROSCALE_JUDGE"
 
 
 @dataclass(frozen=True)
-class _Answer:
+class JudgeAnswer:
+    """The answer of another process's gate: its exit status, its verdict if it gave one, and its standard error."""
+
     status: int
     verdict: Verdict | None
     errors: str
@@ -67,26 +69,24 @@ def judge_by_both(change: Change, *, server: bool = False, strict: bool = True) 
     Raises UntrustedError when the base's gate gives no readable verdict.
     """
     base = _judge_of_base(change, server=server, strict=strict)
+    if change.after.entries(PIN) and not change.after.entries(*_CODE):
+        note = "The change removes the tool's own code, and pins a tool in its place: the base's version decided alone."
+        unseen = f"The tool that the change pins: nothing of it ran. Check that {PIN} names the wheel that you know."
+        told = {"notes": (*base.notes, note), "not_checked": (unseen, *base.not_checked)}
+        return base.model_copy(update=told)
     head = _judge(change, change.tree, server=server, strict=strict)
     note = "The change alters the gate's own code: the base's version decided, and the change's own ran beside it."
-    check = _check_of_head(head)
+    check = check_of_judge(head, "gate-of-head", "The gate of the change")
     checks = (*base.checks, check)
     status = max(base.exit_status, exit_status([check]).value)
-    findings = list(base.findings)
-    if head.verdict is not None:
-        known = {(finding.file, finding.line, finding.rule, finding.message) for finding in findings}
-        findings += [
-            finding
-            for finding in head.verdict.findings
-            if (finding.file, finding.line, finding.rule, finding.message) not in known
-        ]
+    findings = with_findings_of(head, base.findings)
     headline = base.headline
     if status != base.exit_status:
         headline = f"The change's own gate disagrees: {head.verdict.headline if head.verdict else 'it does not answer'}"
     return base.model_copy(
         update={
             "checks": checks,
-            "findings": tuple(findings),
+            "findings": findings,
             "exit_status": status,
             "headline": headline,
             "notes": (*base.notes, note),
@@ -94,8 +94,16 @@ def judge_by_both(change: Change, *, server: bool = False, strict: bool = True) 
     )
 
 
-def _check_of_head(head: _Answer) -> Check:
-    """The change's own gate as one check of the verdict: untrusted if it gives no verdict, or another exit status."""
+def with_findings_of(head: JudgeAnswer, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """The findings, and those of another judge that none of them says already."""
+    known = {(finding.file, finding.line, finding.rule, finding.message) for finding in findings}
+    others = () if head.verdict is None else head.verdict.findings
+    new = [one for one in others if (one.file, one.line, one.rule, one.message) not in known]
+    return (*findings, *new)
+
+
+def check_of_judge(head: JudgeAnswer, name: str, title: str) -> Check:
+    """Another judge as one check of the verdict: untrusted if it gives no verdict, or another exit status."""
     if head.verdict is None:
         outcome, detail = Outcome.UNTRUSTED, f"it gave no verdict (exit status {head.status}): {head.errors[-300:]}"
     elif head.verdict.exit_status != head.status:
@@ -104,8 +112,8 @@ def _check_of_head(head: _Answer) -> Check:
         outcomes = (Outcome.PASSED, Outcome.FINDINGS, Outcome.UNUSABLE, Outcome.UNTRUSTED)
         outcome, detail = outcomes[head.status], head.verdict.headline
     return Check(
-        name="gate-of-head",
-        title="The gate of the change",
+        name=name,
+        title=title,
         outcome=outcome,
         evaluated=1,
         expected=1,
@@ -138,36 +146,48 @@ def _unpack(snapshot: GitSnapshot, folder: Path) -> None:
         target.write_bytes(content)
 
 
-def _judge(change: Change, treeish: str, *, server: bool, strict: bool) -> _Answer:
+def _judge(change: Change, treeish: str, *, server: bool, strict: bool) -> JudgeAnswer:
     """Run the gate whose code lies in a tree, on the same change."""
     with scratch_folder("neuroscale-judge-") as scratch:
         folder = scratch
         try:
             _unpack(GitSnapshot(change.git, treeish), folder / "code")
         except InputError as error:
-            return _Answer(ExitStatus.UNTRUSTED, None, f"its code cannot be unpacked: {error}")
-        report = folder / "verdict.json"
-        command = [sys.executable, "-P", "-m", "neuroscale", "gate", "--base", change.base, "--head", change.head]
-        # The change's code gets no variable that could hold a secret.
-        kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-        settings = {**kept, JUDGE: "1", "PYTHONPATH": str(folder / "code" / "src")}
+            return JudgeAnswer(ExitStatus.UNTRUSTED, None, f"its code cannot be unpacked: {error}")
+        code = {"PYTHONPATH": str(folder / "code" / "src")}
+        return asked_judge(Path(sys.executable), code, change, server=server, strict=strict)
+
+
+def asked_judge(
+    python: Path, variables: Mapping[str, str], change: Change, *, server: bool, strict: bool
+) -> JudgeAnswer:
+    """Run the gate that an interpreter finds, on the same change. It gets no variable that could hold a secret."""
+    command = [str(python), "-P", "-m", "neuroscale", "gate", "--base", change.base, "--head", change.head]
+    # Strict is the default: the base's gate may be too old to know an option for it.
+    options = [*(["--server"] if server else []), *([] if strict else ["--no-strict"])]
+    with scratch_folder("neuroscale-judge-") as scratch:
+        report = scratch / "verdict.json"
         try:
             done = subprocess.run(
-                # Strict is the default: the base's gate may be too old to know an option for it.
-                [*command, *(["--server"] if server else []), *([] if strict else ["--no-strict"]), "--json", report],
+                [*command, *options, "--json", report],
                 cwd=change.git.root,
-                env=settings,
+                env={**kept_variables(), JUDGE: "1", **variables},
                 capture_output=True,
                 timeout=_SECONDS,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return _Answer(ExitStatus.UNTRUSTED, None, f"it did not end within {duration(_SECONDS)}")
+            return JudgeAnswer(ExitStatus.UNTRUSTED, None, f"it did not end within {duration(_SECONDS)}")
         try:
             verdict = read_verdict(report.read_text())
         except (OSError, ValueError):
             verdict = None
-        return _Answer(done.returncode, verdict, done.stderr.decode(errors="replace"))
+        return JudgeAnswer(done.returncode, verdict, done.stderr.decode(errors="replace"))
+
+
+def kept_variables() -> dict[str, str]:
+    """The variables of this process that another judge gets."""
+    return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
 
 
 def read_verdict(text: str) -> Verdict:
@@ -175,16 +195,4 @@ def read_verdict(text: str) -> Verdict:
 
     Raises ValueError if the text is not a verdict, or lacks a field that this version needs.
     """
-    try:
-        return Verdict.model_validate_json(text, strict=False)
-    except ValidationError as error:
-        unknown = [one["loc"] for one in error.errors() if one["type"] == "extra_forbidden"]
-        if len(unknown) < error.error_count():
-            raise
-        value: Any = json.loads(text)
-        for *path, field in unknown:
-            holder = value
-            for key in path:
-                holder = holder[key]
-            del holder[field]
-        return Verdict.model_validate_json(json.dumps(value), strict=False)
+    return known_part(Verdict, text, strict=False)

@@ -16,6 +16,7 @@ from neuroscale.gate.verdict import Alterations, Check, Finding, Outcome, Severi
 from neuroscale.manifests.objects import Manifest
 from neuroscale.repo.example_repository import ExampleSnapshot
 from neuroscale.repo.layout import CATALOG, POLICIES
+from neuroscale.repo.tool_pin import other_tool
 
 _NO_SERVER = (
     "Rules that only an API server knows (CEL rules of custom resources, quantities, port ranges): this run asked none."
@@ -92,6 +93,8 @@ def merged(findings: Sequence[Finding], rendered: Sequence[Manifest]) -> list[Fi
 
 def _who_judged(run: Run) -> Iterator[str]:
     change = run.change
+    if not isinstance(run.subject.judge, ExampleSnapshot) and (other := other_tool(run.subject.judge)):
+        yield f"{other}."
     if change is None:
         if isinstance(run.given.snapshot, ExampleSnapshot):
             yield (
@@ -119,6 +122,16 @@ def _unseen(checks: Sequence[Check], gate_input: GateInput) -> Iterator[str]:
         yield f"{plainly_counted(len(gate_input.ignored), 'file')} without a manifest's ending: {names}."
 
 
+def refusal_of(status: ExitStatus, checks: Sequence[Check], findings: Sequence[Finding]) -> str:
+    """The headline of a verdict that cannot be trusted or that refuses; "" of another."""
+    if status is ExitStatus.UNTRUSTED:
+        broken = ", ".join(check.title for check in checks if check.outcome is Outcome.UNTRUSTED)
+        return f"The gate cannot be trusted, so this is not a verdict: {broken}"
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    files = len({finding.file for finding in errors})
+    return f"Refused: {plainly_counted(len(errors), 'finding')} in {plainly_counted(files, 'file')}" if errors else ""
+
+
 def _headline(
     status: ExitStatus,
     checks: tuple[Check, ...],
@@ -127,13 +140,8 @@ def _headline(
     unjudged: Sequence[Manifest],
     altered: Alterations | None,
 ) -> str:
-    if status is ExitStatus.UNTRUSTED:
-        broken = ", ".join(check.title for check in checks if check.outcome is Outcome.UNTRUSTED)
-        return f"The gate cannot be trusted, so this is not a verdict: {broken}"
-    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-    if errors:
-        files = len({finding.file for finding in errors})
-        return f"Refused: {plainly_counted(len(errors), 'finding')} in {plainly_counted(files, 'file')}"
+    if refusal := refusal_of(status, checks, findings):
+        return refusal
     beside = in_words(altered.files) if altered else ""
     if not gate_input.services and not gate_input.plain and not gate_input.strays:
         if beside:

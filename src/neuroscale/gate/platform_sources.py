@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Generic, TypeVar
 
 from neuroscale.catalog import Catalog, load_catalog
 from neuroscale.catalog.settings import Settings, load_settings
+from neuroscale.core.validation import unknown_fields_dropped
 from neuroscale.policies.policy_set import PolicySet, load_policy_set
 from neuroscale.repo.snapshot import Snapshot
 
@@ -37,7 +39,8 @@ class PlatformSources:
     """The platform's files in one tree.
 
     If files cannot be read, `catalog` and `settings` raise InputError, and `policies` raises UntrustedError. `catalog`
-    and `settings` may be those of another tree whose files are the same.
+    and `settings` may be those of another tree whose files are the same. `is_newer`: whether a newer version of this
+    tool wrote the tree, so that fields which this one does not know are left out.
     """
 
     def __init__(
@@ -45,8 +48,15 @@ class PlatformSources:
         snapshot: Snapshot,
         catalog: Callable[[], Catalog] | None = None,
         settings: Callable[[], Settings] | None = None,
+        is_newer: Callable[[], bool] = bool,
     ) -> None:
         self.snapshot = snapshot
-        self.catalog = catalog or ReadOnce(lambda: load_catalog(snapshot))
-        self.settings = settings or ReadOnce(lambda: load_settings(snapshot))
+        self._is_newer = is_newer
+        self.catalog = catalog or ReadOnce(lambda: self.read(load_catalog))
+        self.settings = settings or ReadOnce(lambda: self.read(load_settings))
         self.policies: Callable[[], PolicySet] = ReadOnce(lambda: load_policy_set(snapshot))
+
+    def read(self, load: Callable[[Snapshot], T]) -> T:
+        """What `load` makes of the tree's files. Raises InputError."""
+        with unknown_fields_dropped() if self._is_newer() else nullcontext():
+            return load(self.snapshot)

@@ -47,6 +47,7 @@ def gate_change(change: Change, today: date, *, server: bool = False, strict: bo
 
 
 _CHECKS = {
+    "pin": "pin:PinCheck",
     "files": "files:FilesCheck",
     "change": "change_notices:ChangeCheck",
     "effects": "effects:EffectsCheck",
@@ -77,7 +78,7 @@ those programs run: planning alone takes a tenth of a second of a processor.
 def all_checks(*, of_change: bool = True, renders_anew: bool = True) -> Iterator[GateCheck]:
     """Every check, for one run. `of_change`: whether the input is a change, and `renders_anew`: whether services are
     rendered otherwise after it; without, the checks of it would be left out."""
-    left_out = (*(() if of_change else ("change",)), *(() if renders_anew else ("effects", "effects-fit")))
+    left_out = (*(() if of_change else ("change", "pin")), *(() if renders_anew else ("effects", "effects-fit")))
     return in_order([name for name in _CHECKS if name not in left_out], _made)
 
 

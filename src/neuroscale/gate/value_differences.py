@@ -27,6 +27,7 @@ from neuroscale.core.yaml_io import Path, decode, flow, read_documents
 from neuroscale.gate.file_kinds import KINDS, kind_of
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.object_diff import ABSENT, in_words, raw_changes
+from neuroscale.gate.platform_sources import PlatformSources
 from neuroscale.gate.verdict import ChangedValue
 from neuroscale.manifests.objects import read_manifests
 from neuroscale.manifests.pod_resources import quantity
@@ -187,12 +188,12 @@ class JudgedDifference:
         )
 
 
-def changed_values(change: Change) -> tuple[list[JudgedDifference], list[str]]:
+def changed_values(change: Change, after: PlatformSources) -> tuple[list[JudgedDifference], list[str]]:
     """Every value that differs, in the order of the files, and the paths of the files that cannot be compared."""
     paths = sorted(filter(is_compared, change.paths), key=lambda path: KINDS.index(kind_of(path)))
     before, unread = entries_of(change.before, paths[:_MOST_FILES])
-    after, unread_after = entries_of(change.after, paths[:_MOST_FILES])
-    values = list(compared(before, after))
+    later, unread_after = after.read(lambda snapshot: entries_of(snapshot, paths[:_MOST_FILES]))
+    values = list(compared(before, later))
     return values, [*dict.fromkeys((*unread, *unread_after, *paths[_MOST_FILES:]))]
 
 
@@ -273,7 +274,9 @@ def _typed(kind: str, text: str, path: str, value: dict[str, Any]) -> dict[str, 
         if kind in ("cluster", "exceptions"):
             return value
         entry = entry_of(kind, text, path)
-        read = entry.model_dump(mode="json")
+        # What only a newer version knows, where that is left out, differs all the same.
+        unknown = value.keys() - type(entry).model_fields.keys()
+        read = {name: value[name] for name in unknown} | entry.model_dump(mode="json")
     except InputError:
         return value
     if isinstance(entry, ModelEntry):

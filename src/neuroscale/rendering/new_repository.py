@@ -25,7 +25,7 @@ from neuroscale.core.yaml_io import read_mapping
 from neuroscale.rendering.example_files import example_files
 from neuroscale.rendering.planning_inputs import PlanningInputs, read_planning_inputs
 from neuroscale.repo.example_repository import ExampleSnapshot
-from neuroscale.repo.layout import BUDGETS, EXAMPLES, SETTINGS, TEAMS, FileClass, file_class
+from neuroscale.repo.layout import BUDGETS, CATALOG_INFO, EXAMPLES, SETTINGS, TEAMS, FileClass, file_class, is_written
 from neuroscale.repo.snapshot import MemorySnapshot, Snapshot, read_text
 from neuroscale.request.service_request import read_request
 
@@ -34,6 +34,8 @@ STARTS = {"README.md": "README.md", ".gitignore": "gitignore"}
 
 As `.gitignore`, the text would hold for git and for the build of the wheel where it lies.
 """
+
+_DELIVERED = (".github", CATALOG_INFO, "manifests", "platform", "policies", "templates")
 
 Name = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,20}[a-z0-9])?$")]
 Accelerators = Annotated[tuple[Label, ...], Field(min_length=1)]
@@ -117,6 +119,12 @@ class NewRepository(Frozen):
 def read_new_repository(text: str, where: str) -> NewRepository:
     """The answers in a file. Raises InputError with every problem."""
     return parse(NewRepository, text, where)
+
+
+def delivered_paths(delivered: Snapshot) -> list[str]:
+    """The delivered files from which a repository of an organisation's own gets some."""
+    entries = delivered.entries(*_DELIVERED)
+    return [entry.path for entry in entries if not any(map(is_written, entry.path.split("/")))]
 
 
 def own_files(answers: NewRepository, example: Snapshot) -> dict[str, str]:

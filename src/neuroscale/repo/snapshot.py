@@ -120,6 +120,22 @@ class MemorySnapshot:
         return self._files.get(path) if self._kinds.get(path, "file") in ("file", "executable") else None
 
 
+class ChangedSnapshot:
+    """Another snapshot with some files replaced, added or removed (None)."""
+
+    def __init__(self, snapshot: Snapshot, files: Mapping[str, bytes | None]) -> None:
+        self._snapshot = snapshot
+        self._files = files
+
+    def entries(self, *prefixes: str) -> list[Entry]:
+        changed = MemorySnapshot({path: data for path, data in self._files.items() if data is not None})
+        others = (entry for entry in self._snapshot.entries(*prefixes) if entry.path not in self._files)
+        return sorted([*others, *changed.entries(*prefixes)])
+
+    def read(self, path: str) -> bytes | None:
+        return self._files[path] if path in self._files else self._snapshot.read(path)
+
+
 class GitSnapshot:
     """A tree in a git repository, read from its object store."""
 

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import unquote, urlsplit
 
 from packaging.version import Version
 from pydantic import Field, field_validator, model_validator
 
+from neuroscale import __version__
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.frozen import Frozen
 from neuroscale.core.validation import from_document, parse, wrong
@@ -43,6 +48,8 @@ _REQUIREMENT = re.compile(
     r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)[^\\]*(?P<hashes>(\\\n\s+--hash=sha256:[0-9a-f]{64}\s*)+)"
 )
 _KEY = "ed25519:"
+RELEASES = "releases.json"
+"""The file of a publisher's list of releases, beside the wheel of the newest one."""
 
 Release = Annotated[str, Field(pattern=r"^[0-9]{1,5}\.[0-9]{1,5}\.[0-9]{1,5}((a|b|rc)[0-9]{1,5})?(\.dev[0-9]{1,5})?$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -102,7 +109,7 @@ class ListedRelease(Frozen):
 
 
 class ReleaseList(Frozen):
-    """A publisher's releases: `releases.json`, which lies beside the wheel of the newest one."""
+    """A publisher's releases, as RELEASES holds them."""
 
     schema_version: Literal[1]
     publisher: str
@@ -120,6 +127,46 @@ def read_releases(text: str, where: str) -> ReleaseList:
     if problems:
         raise InputError(problems)
     return listed.model_copy(update={"releases": tuple(sorted(listed.releases, key=lambda entry: entry.release))})
+
+
+def recorded_digest() -> str:
+    """The SHA-256 of this tool's wheel as the installation recorded it, in hexadecimal; "" if it recorded none."""
+    archive = _recorded().get("archive_info") or {}
+    digest: str = (archive.get("hashes") or {}).get("sha256") or archive.get("hash", "").removeprefix("sha256=")
+    return digest
+
+
+def recorded_wheel() -> Path | None:
+    """The place of this tool's wheel as the installation recorded it; None if that was no file of this machine."""
+    url = urlsplit(_recorded().get("url", ""))
+    return Path(unquote(url.path)) if url.scheme == "file" else None
+
+
+def _recorded() -> dict[str, Any]:
+    try:
+        recorded: dict[str, Any] = json.loads(metadata.distribution("neuroscale").read_text("direct_url.json") or "{}")
+    except (metadata.PackageNotFoundError, ValueError):
+        return {}
+    return recorded
+
+
+def is_running(pin: ToolPin) -> bool:
+    """Whether this tool is the pinned one: its version, and the digest where the installation recorded one."""
+    return pin.version == __version__ and recorded_digest() in ("", pin.sha256)
+
+
+def other_tool(snapshot: Snapshot) -> str:
+    """The sentence which says that this tool is not the one that a repository pins; "" where it is, or nothing is
+    pinned, or the pin cannot be read."""
+    try:
+        pin = read_pin(snapshot)
+    except InputError:
+        return ""
+    if pin is None or is_running(pin):
+        return ""
+    which = "of this version with another digest" if pin.version == __version__ else pin.version
+    command = f"pip install --no-deps --require-hashes --requirement {REQUIREMENTS}"
+    return f"This is neuroscale {__version__}, and {PIN} pins {which}. To install that one: `{command}`"
 
 
 def statement(version: str, sha256: str) -> bytes:

@@ -238,6 +238,7 @@ def unpack(
         ],
         doing=f"Fetching {requirements.stem} from PyPI",
         log=log,
+        cwd=folder.parent,  # uv reads the configuration of the project that it runs in
         env=variables or environment(),
     )
     shutil.rmtree(folder, ignore_errors=True)
@@ -268,6 +269,7 @@ def make_environment(
         ],
         doing=doing,
         log=log,
+        cwd=folder.parent,
         env=variables,
     )
 

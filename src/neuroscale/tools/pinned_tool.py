@@ -93,5 +93,5 @@ def _sources(cache: _Cache) -> dict[str, str]:
     variables = environment()
     kept = wheels(cache.folder)
     if kept.is_dir():
-        variables["UV_FIND_LINKS"] = " ".join(filter(None, (variables.get("UV_FIND_LINKS"), str(kept))))
+        variables["UV_FIND_LINKS"] = ",".join(filter(None, (variables.get("UV_FIND_LINKS"), str(kept))))
     return variables

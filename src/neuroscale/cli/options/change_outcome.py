@@ -17,8 +17,8 @@ from neuroscale.catalog.measurements import measurement_values
 from neuroscale.cli.options import TO_STDERR, plain_console, print_json, say_progress
 from neuroscale.core.errors import ExitStatus
 from neuroscale.core.printable import terminal
-from neuroscale.forge.catalog_changes import Make, T, propose
 from neuroscale.forge.commits import holds
+from neuroscale.forge.file_changes import CATALOG_BRANCHES, Make, T, propose
 from neuroscale.forge.request_flow import Change, Draft, Outcome, Refused, Service
 from neuroscale.forge.service_changes import compared
 from neuroscale.forge.service_pull_request import Publisher
@@ -75,8 +75,8 @@ def print_outcome(outcome: Refused | Outcome, *, as_json: bool, facts: Mapping[s
     return ExitStatus.PASSED
 
 
-def _print_proposal(outcome: Outcome, facts: Mapping[str, Any], *, as_json: bool) -> int:
-    """Print the outcome of a change of the catalog; `facts` are added for programs."""
+def print_proposal(outcome: Outcome, facts: Mapping[str, Any], *, as_json: bool) -> int:
+    """Print the outcome of a change of files outside services; `facts` are added for programs."""
     if as_json:
         return _print_json(outcome, facts)
     if published := outcome.published:
@@ -190,10 +190,10 @@ def change_catalog(
     InputError."""
     if choice is not None and not dry_run:
         with choice.opened(TO_STDERR) as (git, publisher):
-            outcome, change = propose(git, publisher, subject, make, say_progress)
+            outcome, change = propose(git, publisher, f"{CATALOG_BRANCHES}{subject}", make, say_progress)
         if not as_json:
             printed.show(change)
-        return _print_proposal(outcome, printed.facts(change), as_json=as_json)
+        return print_proposal(outcome, printed.facts(change), as_json=as_json)
     snapshot = FolderSnapshot(root)
     proposal = make(snapshot, snapshot)
     changed = changed_files(snapshot, proposal.files) if dry_run else write_files(root, snapshot, proposal.files)

@@ -50,13 +50,13 @@ def load_platform(files: PlatformSources) -> tuple[list[Finding], PlanningInputs
     """The faults of the catalog, the settings and the template, and their values if all can be read."""
     findings: list[Finding] = []
     loaded = []
-    for load in (files.catalog, files.settings, lambda: load_template(files.snapshot)):
+    for load in (files.catalog, files.settings, lambda: files.read(load_template)):
         try:
             loaded.append(load())
         except InputError as error:
             findings.extend(problem_findings(GATE, "invalid", error))
     try:
-        budgets = load_budgets(files.snapshot)
+        budgets = files.read(load_budgets)
     except InputError as error:
         findings.extend(problem_findings(GATE, "invalid", error))
     if findings:

@@ -80,7 +80,7 @@ class ChangeCheck(GateCheck):
             raise UntrustedError("this run has no change.")
         caught = _caught()
         files = changed_files(change)
-        values, unread = changed_values(change)
+        values, unread = changed_values(change, run.after)
         findings = [*_notices_of(values), *_forge_files(change), *_not_compared(unread), *_weaker_tests(change)]
         objects, faults = _cluster_objects(change)
         known = run.schemas().kinds if objects else {}

@@ -241,10 +241,16 @@ class _Comparison:
             if rendered[info := CATALOG_INFO] and self.history and self.history.removes(f"{self.folder}/{info}"):
                 fix = f"Run `neuroscale render {self.folder}/{REQUEST_FILE}` and commit the file."
                 faults.append(file_finding(GATE, "edited", f"{self.folder}/{info}", "is removed alone", fix))
-        if not faults or (stood := self._stood(request, locked)) is None:
-            self.findings += faults
+        if not faults:
             return
         names = ", ".join(sorted({fault.file.rpartition("/")[2] for fault in faults}))
+        if stands := self.history and self.history.stands(self.folder, partial(self._is_rendered, request, locked)):
+            message = f"is as {stands} rendered it; the template renders something else by now: {names}"
+            self.say("old-files", "", message, f"{self.replan} when you want the newer one.", notice=True)
+            return
+        if (stood := self._stood(request, locked)) is None:
+            self.findings += faults
+            return
         message = f"is as it was on the base branch at {stood}; today's template renders something else: {names}"
         self.say("restored-files", "", message, f"{self.replan} when you want the newer one.", notice=True)
 

@@ -63,6 +63,20 @@ class History:
             self._answers[folder] = self._proven(folder, renders)
         return self._answers[folder]
 
+    def stands(self, folder: str, renders: Renders) -> Stood | None:
+        """The commit that made a folder what it is on the base branch, if the change leaves the folder alone and that
+        commit's own template renders it so: only the template has moved since."""
+        git = self._change.git
+        here = git.tree(self._change.tree, folder)
+        if not here or here != git.tree(self._change.base, folder):
+            return None
+        there = next(iter(self._states(folder, also_present=True)), None)
+        template = None if there is None else self._template(there.commit)
+        try:
+            return there if template is not None and renders(template) else None
+        except InputError:
+            return None
+
     def never(self, folder: str) -> str:
         """Why `stood` found no commit, in words."""
         if (there := self._unproven.get(folder)) is not None:
@@ -109,7 +123,7 @@ class History:
                 self._templates[tree] = None
         return self._templates[tree]
 
-    def _states(self, folder: str) -> Iterator[Stood]:
+    def _states(self, folder: str, *, also_present: bool = False) -> Iterator[Stood]:
         """The commits that made the folder what it is after the change, the newest first."""
         git = self._change.git
         wanted = git.tree(self._change.tree, folder)
@@ -119,7 +133,7 @@ class History:
         output = git.run("cat-file", "--batch-check=%(objectname)", data=names.encode(errors="surrogateescape"))
         states = [line == wanted for line in output.stdout.decode(errors="replace").split("\n")]
         # The present state does not count. Commits that changed another folder saw it as well.
-        is_present = git.tree(self._change.base, folder) == wanted
+        is_present = not also_present and git.tree(self._change.base, folder) == wanted
         for number, commit in enumerate(self._commits):
             if is_present and states[number]:
                 continue

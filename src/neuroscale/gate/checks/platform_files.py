@@ -7,16 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import neuroscale.rendering.platform
-from neuroscale.catalog.settings import domain_notes, image_notes
+from neuroscale.catalog.settings import domain_notes, image_notes, load_settings
 from neuroscale.core.errors import InputError, UntrustedError
 from neuroscale.gate.check import GateCheck, LeftOut, Run
 from neuroscale.gate.evaluation import Evaluation, problem_findings
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import Finding, Severity
 from neuroscale.rendering.platform.files import SOURCES, differences, render_repository
-from neuroscale.repo.layout import CATALOG, CODE_OWNERS, OWN_CODE, PIN, REQUIREMENTS, SETTINGS
+from neuroscale.rendering.platform.policy_lists import delivered_policies, differences_of_policies
+from neuroscale.repo.layout import CATALOG, CODE_OWNERS, OWN_CODE, PIN, POLICIES, REQUIREMENTS, SETTINGS
 from neuroscale.repo.snapshot import MemorySnapshot, Snapshot
-from neuroscale.repo.tool_pin import pin_problems
+from neuroscale.repo.tool_pin import is_running, read_pin
 
 GATE = "platform"
 LOOKS_AT = (CATALOG, SETTINGS, CODE_OWNERS, PIN, REQUIREMENTS, *SOURCES)
@@ -34,7 +35,8 @@ class PlatformFilesCheck(GateCheck):
 
     def left_out(self, run: Run) -> LeftOut | None:
         change = run.change
-        if change is None or not change.touches(*LOOKS_AT):
+        is_pinned = change is not None and bool(change.after.entries(PIN))
+        if change is None or not change.touches(*LOOKS_AT, *([POLICIES] if is_pinned else [])):
             return LeftOut()
         if change.before.entries(OWN_CODE) and not is_renderer_of(change):
             return LeftOut("the change alters the code that renders it: the change's own gate runs this check")
@@ -62,19 +64,33 @@ def evaluate_platform(snapshot: Snapshot) -> Evaluation:
     caught = sum(1 for _ in _tripwires())
     try:
         rendered = render_repository(snapshot)
+        policies = _delivered_policies(snapshot)
     except InputError as error:
         return Evaluation(tuple(problem_findings(GATE, "invalid", error)), 1, 1, "repository", caught, caught)
     findings = tuple(problem_findings(GATE, "not-rendered", differences(snapshot, rendered)))
-    findings += tuple(problem_findings(GATE, "pin", pin_problems(snapshot)))
-    return Evaluation(findings, len(rendered), len(rendered), "files", caught, caught)
+    not_delivered = [] if policies is None else differences_of_policies(snapshot, policies)
+    findings += tuple(problem_findings(GATE, "not-delivered", not_delivered))
+    number = len(rendered) + len(policies or ())
+    return Evaluation(findings, number, number, "files", caught, caught)
+
+
+def _delivered_policies(snapshot: Snapshot) -> dict[str, bytes] | None:
+    """The policies that this tool delivers to a repository that pins it, by path; None for any other repository."""
+    try:
+        pin = None if snapshot.entries(OWN_CODE) else read_pin(snapshot)
+    except InputError:
+        return None  # the pin check reports it
+    return None if pin is None or not is_running(pin) else delivered_policies(load_settings(snapshot))
 
 
 def is_renderer_of(change: Change) -> bool:
     """Whether this process renders as the change will once it is merged.
 
-    The base's gate cannot render a change's own templates; the change's gate, which runs beside it, can.
+    The base's gate cannot render a change's own templates; the change's gate, which runs beside it, can. A change that
+    pins a tool in place of the code has no gate beside it.
     """
-    if not change.touches(_RENDERER):
+    is_pinned = change.after.entries(PIN) and not change.after.entries(OWN_CODE)
+    if is_pinned or not change.touches(_RENDERER):
         return True
     here = Path(neuroscale.rendering.platform.__file__).parent
     theirs = {
