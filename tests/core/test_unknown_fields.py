@@ -86,6 +86,7 @@ def test_one_side_of_a_run_is_read_so_and_the_other_is_not() -> None:
     """The entries that a process has read so are not those that it reads strictly afterwards."""
     files = Newer()
     assert "nvidia-l4" in PlatformSources(files, is_newer=lambda: True).catalog().accelerators
-    for read in (lambda: PlatformSources(files).catalog(), lambda: load_catalog(files)):
-        with pytest.raises(InputError, match="shelf"):
-            read()
+    with pytest.raises(InputError, match="shelf"):
+        PlatformSources(files).catalog()
+    with pytest.raises(InputError, match="shelf"):
+        load_catalog(files)
