@@ -38,8 +38,9 @@ class PinChange:
 
 def touches_pin(change: Change) -> bool:
     """Whether a change touches the pin, or what could take the pinned tool's place, in a repository with a pin."""
-    is_pinned = bool(change.before.entries(PIN) or change.after.entries(PIN)) and change.touches(PIN, REQUIREMENTS)
-    return is_pinned or bool(change.before.entries(PIN) and change.touches(*CODE_OF_TOOL))
+    if change.touches(PIN, REQUIREMENTS):
+        return bool(change.before.entries(PIN) or change.after.entries(PIN))
+    return change.touches(*CODE_OF_TOOL) and bool(change.before.entries(PIN))
 
 
 def judge_pin_change(change: Change) -> PinChange:

@@ -35,8 +35,9 @@ class PlatformFilesCheck(GateCheck):
 
     def left_out(self, run: Run) -> LeftOut | None:
         change = run.change
-        is_pinned = change is not None and bool(change.after.entries(PIN))
-        if change is None or not change.touches(*LOOKS_AT, *([POLICIES] if is_pinned else [])):
+        if change is None:
+            return LeftOut()
+        if not change.touches(*LOOKS_AT) and not (change.touches(POLICIES) and change.after.entries(PIN)):
             return LeftOut()
         if change.before.entries(OWN_CODE) and not is_renderer_of(change):
             return LeftOut("the change alters the code that renders it: the change's own gate runs this check")
@@ -114,3 +115,8 @@ def _tripwires() -> Iterator[None]:
         if not differences(bad, {_FILE: good}):
             raise UntrustedError(f"the platform check did not see what is wrong with {bad.entries()}.")
         yield
+    policy, known = f"{POLICIES}/tripwire/policy.yaml", b"kind: ValidatingPolicy\n"
+    others = (MemorySnapshot({policy: known + b"#\n"}), MemorySnapshot({}))
+    if not all(differences_of_policies(other, {policy: known}) for other in others):
+        raise UntrustedError("the platform check did not see a policy that differs, or one that is missing.")
+    yield
