@@ -72,7 +72,7 @@ def repository(tmp_path: Path) -> Iterator[Repository]:
 def test_the_gate_has_these_checks_in_this_order() -> None:
     """Whoever takes one away, or puts one elsewhere, has to say so here."""
     assert [one.name for one in all_checks()] == [
-        *("files", "change", "catalog", "effects", "effects-fit"),
+        *("pin", "files", "change", "catalog", "effects", "effects-fit"),
         *("policy", "schema", "secrets", "policy-of-head", "policy-tests", "server"),
         *("kinds", "owners", "drift", "fit", "fit-of-head", "platform", "production", "cost"),
     ]

@@ -7,11 +7,13 @@ from collections.abc import Callable
 import pytest
 from pydantic import ValidationError
 
+from neuroscale import __version__
 from neuroscale.core import delivered
 from neuroscale.core.errors import InputError
+from neuroscale.repo import tool_pin
 from neuroscale.repo.layout import PIN, REQUIREMENTS
 from neuroscale.repo.snapshot import MemorySnapshot
-from neuroscale.repo.tool_pin import ToolPin, pin_files, pin_problems, read_pin, read_releases
+from neuroscale.repo.tool_pin import ToolPin, other_tool, pin_files, pin_problems, pin_text, read_pin, read_releases
 from publisher import Publisher
 
 DIGEST, OTHER = "ab" * 32, "cd" * 32
@@ -93,3 +95,28 @@ def test_a_list_of_releases_is_signed_release_by_release_and_sorted() -> None:
     assert [entry.version for entry in read_releases(listed, "releases.json").releases] == ["0.9.0", "0.10.0"]
     with pytest.raises(InputError, match="is not signed by the list's publisher"):
         read_releases(listed.replace(OTHER, "ef" * 32), "releases.json")
+
+
+@pytest.mark.parametrize(
+    ("version", "recorded", "said"),
+    [
+        (__version__, "", ""),
+        (__version__, DIGEST, ""),
+        (__version__, OTHER, "of this version with another digest"),
+        ("99.0.0", "", "pins 99.0.0"),
+        ("99.0.0", DIGEST, "pins 99.0.0"),
+    ],
+)
+def test_a_tool_that_is_not_the_pinned_one_says_how_to_install_that(
+    monkeypatch: pytest.MonkeyPatch, version: str, recorded: str, said: str
+) -> None:
+    monkeypatch.setattr(tool_pin, "recorded_digest", lambda: recorded)
+    told = other_tool(MemorySnapshot({PIN: pin_text(ToolPin(version=version, sha256=DIGEST)).encode()}))
+    assert said in told
+    assert bool(told) == bool(said)
+    assert not told or f"--require-hashes --requirement {REQUIREMENTS}" in told
+
+
+@pytest.mark.parametrize("files", [{}, {PIN: b"tool: 1\n"}])
+def test_without_a_pin_that_can_be_read_nothing_is_said(files: dict[str, bytes]) -> None:
+    assert other_tool(MemorySnapshot(files)) == ""

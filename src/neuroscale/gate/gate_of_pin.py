@@ -35,6 +35,9 @@ OF_VERSION = ("catalog", "effects", "effects-fit", "drift", "fit", "fit-of-head"
 """The checks that compare files with what this version reads, plans, renders, or knows about vLLM and memory: another
 version may rightly answer otherwise. An error of the base's in one of these gives way to the answer of the change's
 tool. Costs and the rules on production only count, so they stay with both."""
+OF_NEW_POLICIES = ("policy-of-head", "policy-tests")
+"""The checks that read the change's own policies, which may be written for the other version and its Kyverno: where the
+base's tool cannot read them, the change's tool answers. Findings stay with both."""
 _OWN_NUMBER = ("platform",)
 """The checks whose number of objects is a matter of the version: it may render more files, or fewer."""
 _SECONDS = 1800
@@ -91,12 +94,13 @@ def combined(base: Verdict, head: JudgeAnswer, pin: ToolPin) -> Verdict:
 
 
 def _left_to(base: Verdict, theirs: Mapping[str, Check]) -> dict[str, Check]:
-    """The base's checks that the change's tool must answer: those of OF_VERSION with findings, and those that did not
-    run, unless both tools say for the same reason that there is nothing to judge."""
+    """The base's checks that the change's tool must answer: those of OF_VERSION with findings, those of OF_NEW_POLICIES
+    that the base cannot judge, and those that did not run, unless both say for one reason that nothing is to judge."""
     left = {
         check.name: check
         for check in base.checks
         if (check.name in OF_VERSION and check.outcome is Outcome.FINDINGS)
+        or (check.name in OF_NEW_POLICIES and check.outcome is Outcome.UNTRUSTED)
         or (check.outcome is Outcome.NOT_RUN and not _same_reason(check, theirs.get(check.name)))
     }
     if "effects" in left and "effects-fit" not in left:
