@@ -70,7 +70,9 @@ class History:
         here = git.tree(self._change.tree, folder)
         if not here or here != git.tree(self._change.base, folder):
             return None
-        there = next(iter(self._states(folder, also_present=True)), None)
+        newest = ("--first-parent", "--max-count=1", "--format=%H %cs")
+        made = git.text("log", *newest, self._change.base, "--", folder)
+        there = Stood(*made.split(" ")) if made else None
         template = None if there is None else self._template(there.commit)
         try:
             return there if template is not None and renders(template) else None
@@ -123,7 +125,7 @@ class History:
                 self._templates[tree] = None
         return self._templates[tree]
 
-    def _states(self, folder: str, *, also_present: bool = False) -> Iterator[Stood]:
+    def _states(self, folder: str) -> Iterator[Stood]:
         """The commits that made the folder what it is after the change, the newest first."""
         git = self._change.git
         wanted = git.tree(self._change.tree, folder)
@@ -133,7 +135,7 @@ class History:
         output = git.run("cat-file", "--batch-check=%(objectname)", data=names.encode(errors="surrogateescape"))
         states = [line == wanted for line in output.stdout.decode(errors="replace").split("\n")]
         # The present state does not count. Commits that changed another folder saw it as well.
-        is_present = not also_present and git.tree(self._change.base, folder) == wanted
+        is_present = git.tree(self._change.base, folder) == wanted
         for number, commit in enumerate(self._commits):
             if is_present and states[number]:
                 continue
