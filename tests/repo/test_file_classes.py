@@ -39,6 +39,8 @@ def test_what_settings_and_catalog_render_to_is_of_the_rendered_class() -> None:
         ("policies/no-host-access/mutations.yaml", FileClass.TOOL),
         ("policies/exceptions/prod.yaml", FileClass.OWN),
         (".github/workflows/gate.yaml", FileClass.MERGED),
+        ("docs/operations.md", FileClass.TOOL),
+        ("docs/runbooks/NeuroScaleServiceDown.md", FileClass.MERGED),
         (".github/workflows/nightly.yaml", FileClass.TOOL),
         ("src/neuroscale/cli/app.py", FileClass.TOOL),
         ("notes.txt", None),

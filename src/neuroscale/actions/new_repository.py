@@ -20,7 +20,7 @@ from neuroscale.repo.layout import is_written
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.repo.tool_pin import ToolPin, pin_files
 
-_DELIVERED = (".github", "manifests", "platform", "policies", "templates")
+_DELIVERED = (".github", "docs/runbooks", "manifests", "platform", "policies", "templates")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from decimal import Decimal
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
@@ -256,6 +257,12 @@ class Settings(Frozen):
     ]
 
     _ends_with_slash = field_validator("registries", "storage")(with_slashes)
+
+    def page(self, path: str) -> str:
+        """The address of a file on the forge: GitHub's where `owners`, which it alone reads, are set; else Gitea's."""
+        url = self.repository.url.rstrip("/").removesuffix(".git")
+        is_github = self.owners is not None or urlsplit(url).hostname == "github.com"
+        return f"{url}/{'blob' if is_github else 'src/branch'}/{self.repository.default_branch}/{path}"
 
     def domain_of(self, environment: str) -> str:
         """The domain below which the services of an environment have their addresses."""

@@ -145,7 +145,7 @@ def _prepare_cluster(state: State, root: Path) -> None:
     others: list[dict[str, Any]] = []
     if state.instance.cost:
         lists = [name for one in state.instance.environments for name in settings.environments[one].price_lists]
-        Cost(state).prepare(nodes, load_catalog(snapshot), tuple(dict.fromkeys(lists)))
+        Cost(state).prepare(nodes, load_catalog(snapshot), tuple(dict.fromkeys(lists)), root / opencost.VALUES)
         others = Cost(state).scrape(root / opencost.SCRAPE)
     Prometheus(state).prepare(root / monitoring.SCRAPE, [root / path for path in monitoring.RULES], others)
 

@@ -137,6 +137,7 @@ class FileRow(NamedTuple):
 FILES = (
     *(FileRow(path, FileClass.MERGED) for path in (".gitignore", "README.md")),
     *(FileRow(path, FileClass.TOOL) for path in ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md", "docs/")),
+    FileRow("docs/runbooks/", FileClass.MERGED),
     *(FileRow(path, FileClass.OWN, protected=True) for path in TAKES_PLACE_OF),
     *(
         FileRow(path, FileClass.TOOL, protected=True)
