@@ -178,6 +178,7 @@ FILES = (
     *(FileRow(path, FileClass.MERGED, protected=True) for path in CLUSTER_FILES),
     *(FileRow(f"platform/{name}/*/", FileClass.RENDERED) for name in ("argocd", "clusters", "monitoring")),
     *(FileRow(path, FileClass.RENDERED) for path in ("platform/monitoring/scrape.yaml", f"{RUNTIMES}/", f"{TENANCY}/")),
+    FileRow("platform/monitoring/alertmanager-*.yaml", FileClass.RENDERED),
 )
 """Every file of a platform repository. The last row that matches a file is its own: general rows stand first."""
 
