@@ -329,3 +329,8 @@ class Team(Frozen):
         if group is not None and group.startswith("system:"):
             raise wrong(f"{group} is one of Kubernetes' own groups", "Name a group of your identity provider.")
         return group
+
+    @property
+    def reached_by(self) -> str:
+        """The team's name, and whom a fault of its services should reach, for people."""
+        return f"{self.name} ({self.alerts.text if self.alerts is not None else self.contact})"
