@@ -11,7 +11,7 @@ from printed_commands import commands_in, refusal, texts
 from roots import CHECKOUT, ROOT
 
 SOURCES = sorted((CHECKOUT / "src/neuroscale").rglob("*.py"))
-PAGES = [*sorted((CHECKOUT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [*sorted((CHECKOUT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 
 
 def test_the_scan_finds_commands_and_refuses_what_is_no_command() -> None:

@@ -30,6 +30,8 @@ def repository_of(root: Path, merged: str) -> Repository:
     repository = Repository(root)
     for folder in ("platform", "templates"):
         shutil.copytree(ROOT / folder, root / folder)
+    team = (ROOT / "platform/catalog/teams/team-alpha.yaml").read_text().replace("team-alpha", "team-one")
+    (root / "platform/catalog/teams/team-one.yaml").write_text(f'{team}alerts: {{email: "oncall@example.com"}}\n')
     place = root / "manifests/prod/chat"
     place.mkdir(parents=True)
     hourly = Cost(hourly=Decimal("5"), monthly_min=None, monthly_max=None, price_date=None, price_source="")
@@ -146,6 +148,7 @@ def test_one_issue_is_opened_updated_and_closed(repository: Path, forge: Forge) 
         "| prod/chat | 120.00 USD | 240.00 USD | 0.00 USD | +120.00 USD (+100.0 %) | 0.00 USD | +120.00 USD |"
         in issue.body
     )
+    assert "Tell these teams: `team-one (oncall@example.com)`." in issue.body
     assert said(metered(300, 48)) == "updated"
     # Nothing is seen to differ, and yet nothing shows that the difference is gone.
     partly = {key("gone", "one", namespace="team-one"): costs(1, 1)}

@@ -95,7 +95,7 @@ def test_a_merge_that_passes_gets_one_comment_with_its_url_and_nothing_else(proj
 def test_a_merge_that_fails_is_taken_back_by_one_pull_request_that_restores_the_bytes(
     project: Project, chat: Service
 ) -> None:
-    project.merge(chat.files("one"))
+    project.merge({**chat.files("one"), f"{chat.folder}/request.yaml": "team: team-alpha\n"})
     before = project.main
     manifest, new, odd = (f"{chat.folder}/{name}" for name in ("inferenceservice.yaml", "new", "odd"))
     merged = project.merge({manifest: "broken\n", new: "x\n", odd: None})
@@ -114,6 +114,7 @@ def test_a_merge_that_fails_is_taken_back_by_one_pull_request_that_restores_the_
     assert f"restores `{chat.folder}` as it was" in revert.body
     assert merged.url in revert.body
     assert "**Next:**" in revert.body
+    assert f"Tell the team of `dev/{chat.name}`: `team-alpha (alpha@example.com)`." in revert.body
     assert "<script>" not in revert.body.replace("`<script>`", "")
     assert "@admin" not in revert.body
     (comment,) = project.comments(merged)

@@ -14,7 +14,7 @@ DOCUMENTS = sorted(
     path
     for pattern in (
         "*.md",
-        "docs/*.md",
+        "docs/**/*.md",
         "platform/**/*.md",
         "policies/**/*.md",
         "smoke-tests/*.md",

@@ -20,7 +20,7 @@ from neuroscale.rendering.platform import monitoring
 from neuroscale.rendering.platform.files import render_repository
 from neuroscale.repo.snapshot import FolderSnapshot, MemorySnapshot
 from platform_repository import CATALOG, SETTINGS, SNAPSHOT, copy_platform, edit, rendered_platform
-from roots import ROOT
+from roots import CHECKOUT, ROOT
 
 FOLDER = ROOT / monitoring.FOLDER
 TESTS = FOLDER / "rules_test.yaml"
@@ -28,6 +28,7 @@ FILES = rendered_platform()
 RULES = [
     rule for path in monitoring.RULES for group in monitoring.read_rules(SNAPSHOT, path) for rule in group["rules"]
 ]
+ALERTS = {rule["alert"]: rule for rule in RULES if "alert" in rule}
 
 
 def promtool(*arguments: object) -> str:
@@ -58,9 +59,61 @@ def test_every_rule_has_a_unit_test() -> None:
     assert {name for name in untested if name not in used} == set()
 
 
+def test_every_alert_has_cases_in_which_it_fires_and_does_not_and_a_severity_that_routes_know() -> None:
+    tests = yaml.safe_load(TESTS.read_text())["tests"]
+    cases = [case for test in tests for case in test.get("alert_rule_test", [])]
+    seen = {
+        fires: {case["alertname"] for case in cases if bool(case["exp_alerts"]) == fires} for fires in (True, False)
+    }
+    # A test that expects one alert expects no other of the same rule, so its other series are cases that do not fire.
+    seen[False] |= {
+        case["alertname"]
+        for test in tests
+        for case in test.get("alert_rule_test", [])
+        if len(case["exp_alerts"]) < len(test["input_series"])
+    }
+    assert seen[True] == seen[False] == set(ALERTS)
+    assert {rule["labels"]["severity"] for rule in ALERTS.values()} == {"warning", "critical"}
+
+
+HEADINGS = ["What users notice", "What to look at", "What to do"]
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    pages = {path.stem: path for path in (CHECKOUT / monitoring.RUNBOOKS).glob("*.md")}
+    assert set(pages) == set(ALERTS)
+    for name, rule in ALERTS.items():
+        assert rule["annotations"]["runbook_url"] == f"{monitoring.RUNBOOKS}{name}.md"
+        title, *parts = re.split(r"^#+ (.+)$", pages[name].read_text(), flags=re.MULTILINE)[1:]
+        assert title == name
+        assert parts[1::2] == HEADINGS, name
+        assert all(len(part.split()) >= 2 for part in parts[2::2]), name
+        # `explain` comes first wherever a server of a service can be asked.
+        explains = "`neuroscale explain {{" in rule["annotations"]["next"]
+        assert ("neuroscale explain dev/chat" in parts[4]) == explains, name
+
+
+def test_a_runbook_has_its_whole_address_in_the_rules_of_a_cluster_as_the_forge_writes_it() -> None:
+    path = f"{monitoring.RUNBOOKS}NeuroScaleServiceDown.md"
+    (rule,) = [one for one in objects_of("dev") if one.get("alert") == "NeuroScaleServiceDown"]
+    assert rule["annotations"]["runbook_url"] == f"{SETTINGS.repository.url}/blob/main/{path}"
+    elsewhere = SETTINGS.repository.model_copy(update={"url": "https://forge.example.com/models/platform.git"})
+    on_gitea = SETTINGS.model_copy(update={"repository": elsewhere, "owners": None})
+    assert on_gitea.page(path) == f"https://forge.example.com/models/platform/src/branch/main/{path}"
+    on_github = SETTINGS.model_copy(update={"owners": None})
+    assert on_github.page(path) == SETTINGS.page(path)
+
+
+def objects_of(environment: str) -> list[dict[str, Any]]:
+    """The rules that an environment's cluster gets."""
+    rule = yaml.safe_load(FILES[f"{monitoring.FOLDER}/{environment}/prometheusrule.yaml"])
+    return [one for group in rule["spec"]["groups"] for one in group["rules"]]
+
+
 def test_alerts_of_a_servers_failure_or_slowness_name_the_command_that_explains_it() -> None:
     without = {"NeuroScaleServiceGone", "NeuroScaleServiceNotScraped"}  # no pod, and no fault of the server
-    alerts = {rule["alert"]: rule["annotations"]["next"] for rule in RULES if "alert" in rule}
+    without |= {"NeuroScaleSyncFailed", "NeuroScaleCertificateEnds"}
+    alerts = {name: rule["annotations"]["next"] for name, rule in ALERTS.items()}
     assert {name for name, told in alerts.items() if "`neuroscale explain {{" not in told} == without
     assert not any("kubectl" in told for told in alerts.values())
 
@@ -77,7 +130,9 @@ def test_the_operators_rule_holds_the_same_groups_and_promtool_reads_them(enviro
     rule = yaml.safe_load(FILES[f"{monitoring.FOLDER}/{environment}/prometheusrule.yaml"])
     written = [group for path in monitoring.RULES for group in yaml.safe_load((ROOT / path).read_text())["groups"]]
     named = rule["spec"]["groups"]
-    assert json.loads(json.dumps(named).replace(f" {environment}/{{{{", " {{")) == written
+    address = SETTINGS.page(monitoring.RUNBOOKS)
+    plain = json.dumps(named).replace(f" {environment}/{{{{", " {{").replace(address, monitoring.RUNBOOKS)
+    assert json.loads(plain) == written
     down = next(one for group in named for one in group["rules"] if one.get("alert") == "NeuroScaleServiceDown")
     assert f"`neuroscale explain {environment}/{{{{ $labels.service }}}}`" in down["annotations"]["next"]
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rule["spec"]))

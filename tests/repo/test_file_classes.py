@@ -50,6 +50,8 @@ def test_every_policy_of_the_tool_is_known_by_name() -> None:
         ("policies/our-labels/mutations.yaml", FileClass.OWN),
         ("policies/exceptions/prod.yaml", FileClass.OWN),
         (".github/workflows/gate.yaml", FileClass.MERGED),
+        ("docs/operations.md", FileClass.TOOL),
+        ("docs/runbooks/NeuroScaleServiceDown.md", FileClass.MERGED),
         (".github/workflows/nightly.yaml", FileClass.TOOL),
         ("src/neuroscale/cli/app.py", FileClass.TOOL),
         ("notes.txt", None),

@@ -139,7 +139,7 @@ def cost_lab() -> Iterator[CostLab]:
         control_plane.prepare(state)
         Kwok(state).prepare(nodes)
         meter = Cost(state)
-        meter.prepare(nodes, CATALOG, PRICES)
+        meter.prepare(nodes, CATALOG, PRICES, ROOT / opencost.VALUES)
         samples = Prometheus(state)
         samples.prepare(ROOT / monitoring.SCRAPE, (), meter.scrape(ROOT / opencost.SCRAPE))
         with running(state) as started:

@@ -160,14 +160,23 @@ class Lab:
 
 
 @contextlib.contextmanager
-def running_prometheus(folder: Path, servers: Sequence[Server]) -> Iterator[Lab]:
-    """Start a Prometheus that scrapes the servers and has this repository's rules; a failure shows its output."""
+def running_prometheus(
+    folder: Path,
+    servers: Sequence[Server],
+    rules: Sequence[Path] = tuple(ROOT / path for path in RULES),
+    alertmanager: str = "",
+) -> Iterator[Lab]:
+    """Start a Prometheus that scrapes the servers and has this repository's rules; a failure shows its output.
+
+    `alertmanager`: HOST:PORT of whom it tells alerts.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     configuration = {
         "global": {"scrape_interval": f"{INTERVAL:g}s"},
-        "rule_files": [str(ROOT / path) for path in RULES],
+        "rule_files": [str(path) for path in rules],
+        "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}] if alertmanager else []},
         "scrape_configs": [{"job_name": JOB, "static_configs": [server.target for server in servers]}],
     }
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(configuration))

@@ -9,7 +9,7 @@ import pytest
 
 from neuroscale.core import delivered, tool_cache
 from neuroscale.tools.running import SetupError
-from neuroscale.tools.sbom import BillOfMaterials, modules_of
+from neuroscale.tools.sbom import MODULE_COPY, BillOfMaterials, modules_of
 
 REPOSITORY = delivered.FOLDER
 START, END = bytes.fromhex("3077af0c9274080241e1c107e6d618e6"), bytes.fromhex("f932433186182072008242104116d8f2")
@@ -20,6 +20,12 @@ def test_replaced_modules_count_as_what_replaces_them(tmp_path: Path) -> None:
     binary = tmp_path / "tool"
     binary.write_bytes(b"code" + START + b"other" + START + listed.encode() + END + b"more")
     assert modules_of(binary) == [("c.org/c", "v3", "h1:c="), ("d.org/d", "v4", "h1:d=")]
+
+
+def test_a_copy_of_a_module_counts_as_the_module(tmp_path: Path) -> None:
+    listed = f"path\tcmd\nmod\ta.org/a\tv1\t\n=>\t{MODULE_COPY}\t(devel)\t\ndep\td.org/d\tv4\th1:d=\n"
+    (tmp_path / "tool").write_bytes(START + listed.encode() + END)
+    assert modules_of(tmp_path / "tool") == [("d.org/d", "v4", "h1:d=")]
 
 
 def test_a_binary_without_a_list_is_refused(tmp_path: Path) -> None:

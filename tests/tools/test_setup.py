@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +32,7 @@ from neuroscale.tools import activity, locks, machine, packages, prerequisites, 
 from neuroscale.tools import main as setup
 from neuroscale.tools.go import Go, version_numbers
 from neuroscale.tools.locks import locked, shared
+from neuroscale.tools.module_zip import ModuleError, module_checksum
 from neuroscale.tools.pace import Pace
 from neuroscale.tools.prerequisites import Machine
 from neuroscale.tools.running import SetupError, run
@@ -787,6 +789,31 @@ def test_a_build_that_fails_leaves_nothing_that_looks_built(
     with pytest.raises(SetupError, match=message):
         go_in(tmp_path, monkeypatch, build=build).build(tool)
     assert list(tool.folder.parent.iterdir()) == []
+
+
+def test_a_file_that_a_modules_release_lacks_is_empty_in_a_copy_of_it_that_is_gone_after_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEUROSCALE_CACHE", str(tmp_path / "cache"))
+    zip_ = tmp_path / "module.zip"
+    wanted = tool_cache.tool("alertmanager")
+    with zipfile.ZipFile(zip_, "w") as archive:
+        archive.writestr(f"{wanted.module}/ui/web.go", "package ui\n")
+    with zipfile.ZipFile(zip_) as archive:
+        pinned = replace(wanted.module, checksum=module_checksum(archive))
+    wanted = replace(wanted, module=pinned)
+    seen = tmp_path / "seen"
+    go = go_in(tmp_path, monkeypatch, build=f"{WORKS}; find . -type f > {seen}; tail -1 go.mod >> {seen}")
+    (tmp_path / "bin" / "modules").write_text(json.dumps({"Path": pinned.path, "Zip": str(zip_)}))
+    go.build(wanted)
+    *files, replaced = seen.read_text().splitlines()
+    assert sorted(files) == ["./go.mod", "./go.sum", "./module/ui/app/dist/empty.txt", "./module/ui/web.go"]
+    assert replaced == f"replace {pinned.path} => ./module"
+    assert [path.name for path in wanted.folder.parent.iterdir()] == [wanted.folder.name]
+    assert sorted(path.name for path in wanted.folder.iterdir()) == ["alertmanager", tool_cache.STAMP]
+    # Only the pinned content is ever built.
+    with pytest.raises(ModuleError, match="Nothing was used"):
+        go.build(replace(wanted, module=replace(pinned, checksum="h1:other=")))
 
 
 def test_a_build_replaces_what_was_damaged(

@@ -123,7 +123,7 @@ SETTINGS_ROWS: tuple[Row, ...] = (
     *_rows(Notice.WEAKER_RULE, Direction.LEVEL, "environments * default_availability", "environments * rollout *"),
     *_rows(Notice.WEAKER_RULE, Direction.ANY, "environments * certainty"),
     *_rows(Notice.CHANGED_SOURCE, Direction.ANY, *(f"environments * {name}" for name in _SOURCES)),
-    *_rows(Notice.WIDER_ACCESS, Direction.ANY, "environments * token_secret"),
+    *_rows(Notice.WIDER_ACCESS, Direction.ANY, "environments * token_secret", "environments * alerting"),
     # The cloud's rights of pods, and the addresses beside the Internet that they may call.
     *_rows(Notice.WIDER_ACCESS, Direction.ANY, *(f"environments * {name}" for name in _RIGHTS)),
     # Which of two alike accelerators a pod asks for, how many replicas there are, how long a startup probe waits, and
@@ -186,6 +186,8 @@ CATALOG_ROWS: Mapping[str, tuple[Row, ...]] = {
         *_rows(Notice.MOVED_FACT, Direction.ANY, *(f"{name}_seconds value" for name in _STARTS)),
     ),
     "teams": (
+        # Alerts tell an address of a service's faults; without one they reach others.
+        *_rows(Notice.WIDER_ACCESS, Direction.ANY, "alerts"),
         *_rows(Notice.WIDER_ACCESS, Direction.ANY, "group", "namespace", "owner", "cost_center"),
         *_rows(Notice.RAISED_QUOTA, Direction.HIGHER, "quota *", "quota accelerators *"),
     ),

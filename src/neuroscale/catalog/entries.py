@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator
 
+from neuroscale.catalog.alert_contacts import AlertContact
 from neuroscale.catalog.measurements import MOST_MEASUREMENTS, Measurement, weights_digest
 from neuroscale.core.frozen import Frozen, Label, Positive, Source
 from neuroscale.core.validation import wrong
@@ -310,6 +311,7 @@ class Team(Frozen):
     """A team, which may own services. `namespace`: the namespace in which its services run.
 
     `group`: the group of the identity provider whose members see the namespace (None: the group with the owner's name).
+    `alerts`: whom alerts about its services reach (None: the environment's fallback).
     """
 
     name: Label
@@ -319,6 +321,7 @@ class Team(Frozen):
     contact: str
     group: Annotated[str, Field(pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.:@/]{0,200}$")] | None = None
     quota: Quota = Field(default_factory=Quota)
+    alerts: AlertContact | None = None
 
     @field_validator("group")
     @classmethod
@@ -326,3 +329,8 @@ class Team(Frozen):
         if group is not None and group.startswith("system:"):
             raise wrong(f"{group} is one of Kubernetes' own groups", "Name a group of your identity provider.")
         return group
+
+    @property
+    def reached_by(self) -> str:
+        """The team's name, and whom a fault of its services should reach, for people."""
+        return f"{self.name} ({self.alerts.text if self.alerts is not None else self.contact})"

@@ -5,17 +5,19 @@ from __future__ import annotations
 import itertools
 from decimal import Decimal
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
 from neuroscale.catalog import Catalog
+from neuroscale.catalog.alert_contacts import Alerting
 from neuroscale.catalog.allowed_places import Registry, Store, full_image, with_slashes
 from neuroscale.catalog.cluster_settings import CLUSTER_KINDS, ClusterKind, ClusterSettings, Host, Signer
 from neuroscale.catalog.entries import LabelValue
 from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.frozen import Frozen, Label
 from neuroscale.core.validation import Money, parse, suggest, wrong
-from neuroscale.repo.layout import ACCELERATORS, CATALOG, PRICES, SETTINGS
+from neuroscale.repo.layout import ACCELERATORS, CATALOG, PRICES, SETTINGS, TEAMS
 from neuroscale.repo.snapshot import Snapshot, read_text
 
 
@@ -83,6 +85,7 @@ class Environment(ClusterSettings):
     `node_wait_minutes`: how long a pod may wait for a node, or for room in a quota, until the change that made it
     counts as failed; less than the 24 hours after which a failure is no merge's fault any more. `bench_after_merge`:
     whether the smoke workflow measures a new service for some minutes (`short`), and tells its merged pull request.
+    `alerting`: what its Alertmanager does (None: nothing is rendered for one).
     """
 
     accelerators: Annotated[tuple[Label, ...], Field(min_length=1)]
@@ -99,6 +102,7 @@ class Environment(ClusterSettings):
     tokens_per_second_per_user: Annotated[float, Field(ge=0.1, le=1000)] = READER_TOKENS_PER_SECOND
     node_wait_minutes: Annotated[int, Field(ge=1, le=720)] = NODE_WAIT_MINUTES
     bench_after_merge: Literal["off", "short"] = "off"
+    alerting: Alerting | None = None
 
     @field_validator("accelerators", "price_lists")
     @classmethod
@@ -257,6 +261,12 @@ class Settings(Frozen):
 
     _ends_with_slash = field_validator("registries", "storage")(with_slashes)
 
+    def page(self, path: str) -> str:
+        """The address of a file on the forge: GitHub's where `owners`, which it alone reads, are set; else Gitea's."""
+        url = self.repository.url.rstrip("/").removesuffix(".git")
+        is_github = self.owners is not None or urlsplit(url).hostname == "github.com"
+        return f"{url}/{'blob' if is_github else 'src/branch'}/{self.repository.default_branch}/{path}"
+
     def domain_of(self, environment: str) -> str:
         """The domain below which the services of an environment have their addresses."""
         return self.environments[environment].domain or self.domain
@@ -292,9 +302,9 @@ def local_environment(settings: Settings) -> str:
 
 def check_settings(settings: Settings, catalog: Catalog) -> None:
     """Raises InputError if the settings name an accelerator that the catalog or the kind of cluster lacks, two that
-    node labels do not distinguish, a price list that the catalog lacks, a store of models that `storage` lacks, a
-    Prometheus that the network policies of the services do not admit, a production environment that does not exist, or
-    a domain that another environment has.
+    node labels do not distinguish, a price list that the catalog lacks, a store of models that `storage` lacks,
+    contacts by e-mail without a mail server, a Prometheus that the network policies of the services do not admit, a
+    production environment that does not exist, or a domain that another environment has.
 
     Environments that name no domain share the settings' own without a problem (see `domain_notes`).
     """
@@ -341,6 +351,14 @@ def check_settings(settings: Settings, catalog: Catalog) -> None:
         if settings.storage and not store.startswith("file://") and not f"{store}/".startswith(settings.storage):
             told = f"{store} is in no place that storage allows: {', '.join(settings.storage)}"
             refuse(f"{place}.models.store", told, f"Add {store} to storage, or correct the address.")
+        if environment.alerting is not None and environment.alerting.smtp is None:
+            contacts = {f"{TEAMS}/{one.name}.yaml": one.alerts for one in catalog.teams.values()}
+            contacts[f"{place}.alerting.fallback"] = environment.alerting.fallback
+            if mailed := [where for where, one in contacts.items() if one is not None and one.email is not None]:
+                told = f"is missing, and e-mail is a contact in {', '.join(mailed)}"
+                refuse(
+                    f"{place}.alerting.smtp", told, "Write the mail server: `{smarthost: HOST:PORT, sender: ADDRESS}`."
+                )
         namespaces, namespace = environment.monitoring_namespaces, environment.prometheus.namespace
         if namespaces and namespace not in namespaces:
             told = f"{namespace!r} is not one of the monitoring_namespaces, which alone may look at a service's pods"

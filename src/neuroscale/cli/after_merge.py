@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from neuroscale.actions.open_repository import open_repository
+from neuroscale.actions.team_contacts import team_contact
 from neuroscale.actions.workflow_environment import local_gateway, repository_url, run_attempt, run_number, run_page
 from neuroscale.cli.options import RepositoryOption
 from neuroscale.cluster.command_lines import curl_line
@@ -88,8 +89,12 @@ def react_to_smoke_tests(
         remote, token = repository_url(os.environ), _token()
         run = Workflow(run_number(os.environ), run_attempt(os.environ), run_page(os.environ))
         forge = connect(remote, token)
+
+        def team_of(service: ServiceEvidence) -> str:
+            return team_contact(opened, service.path)
+
         reverter = Reverter(forge, Branches(git, Access(remote, token)))
-        done = AfterMerge(forge, reverter, git, run, time.time(), curl).act(results, uncovered)
+        done = AfterMerge(forge, reverter, git, run, time.time(), curl, team_of).act(results, uncovered)
     for line in done.lines:
         typer.echo(terminal(line, 4000))
     return done.status

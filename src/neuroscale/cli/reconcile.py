@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -80,16 +80,23 @@ def reconcile_costs(
     warned = any(note.level == "warning" for note in comparison.notes)
     complete = settled and not warned
     if not dry_run:
-        _keep_issue(comparison, threshold, chosen, complete=complete, to_errors=as_json)
+        teams = {team.namespace: team.reached_by for team in opened.catalog.teams.values()}
+        _keep_issue(comparison, threshold, chosen, teams, complete=complete, to_errors=as_json)
     return ExitStatus.PASSED if complete else ExitStatus.FINDINGS
 
 
 def _keep_issue(
-    comparison: Comparison, threshold: Threshold, environments: Sequence[str], *, complete: bool, to_errors: bool
+    comparison: Comparison,
+    threshold: Threshold,
+    environments: Sequence[str],
+    teams: Mapping[str, str],
+    *,
+    complete: bool,
+    to_errors: bool,
 ) -> None:
     differs = bool(comparison.beyond(threshold))
     # If not everything was compared, an old difference may still exist: an open issue then says that, and stays open.
-    text = None if complete else issue_text(comparison, threshold)
+    text = None if complete else issue_text(comparison, threshold, teams)
     title = issue_title(environments, differs=differs)
     forge = connect(repository_url(os.environ), find_token())
     written = keep_issue(forge, issue_marker(environments), title, text, may_open=differs)

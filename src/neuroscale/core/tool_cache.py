@@ -27,9 +27,9 @@ FORGE_TOOLS = ("gitea-runner", "gitea")
 CLUSTER_TOOLS = (
     *("kube-controller-manager", "kube-scheduler", "kwok"),
     *("kserve-controller", "kyverno-controller", "argocd", "helm"),
-    *("caddy", "prometheus"),
+    *("caddy", "prometheus", "alertmanager"),
 )
-LINT_TOOLS = ("actionlint", "promtool")
+LINT_TOOLS = ("actionlint", "promtool", "amtool")
 COST_TOOLS = ("kube-state-metrics", "opencost")
 TOOL_NAMES = (*GATE_TOOLS, *FORGE_TOOLS, *CLUSTER_TOOLS, *LINT_TOOLS, *COST_TOOLS)
 BUILD_FLAGS = ("-trimpath", "-ldflags=-s -w")
@@ -76,7 +76,8 @@ class Build:
     `files` are folders of its module that the tool, or the program that runs it, reads at run time; `version` are the
     arguments that try the binary. `source` is the folder that pins it, if that has another name; `package` is the
     package to build, if the folder pins several. `cgo`: the pinned C compiler takes part. `program` is a file of ours
-    beside the go.mod that is built instead of the package, with the package's own code.
+    beside the go.mod that is built instead of the package, with the package's own code. `placeholder` is a file that
+    the module embeds and its release lacks: the tool is built from a copy of the module with an empty file there.
     """
 
     version: tuple[str, ...]
@@ -86,6 +87,7 @@ class Build:
     cgo: bool = False
     files: tuple[str, ...] = ()
     program: str = ""
+    placeholder: str = ""
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -125,6 +127,9 @@ _BUILDS = {
     "caddy": Build(version=("version",)),
     # Service discovery for clouds is half of its code, and is left out.
     "prometheus": Build(version=("--version",), package="cmd/prometheus", tags=_KUBERNETES_ALONE),
+    # Its pages are made by Node, and stay empty.
+    "alertmanager": Build(version=("--version",), package="cmd/alertmanager", placeholder="ui/app/dist/empty.txt"),
+    "amtool": Build(version=("--version",), source="alertmanager", package="cmd/amtool"),
     "kube-state-metrics": Build(version=("version",)),
     # It knows no version argument; its help is printed without a cluster. Upstream's own program listens everywhere.
     "opencost": Build(version=("--help",), package="cmd/costmodel", program="main.go"),
@@ -187,6 +192,7 @@ def tool(name: str, repository: Path = delivered.FOLDER) -> Tool:
     flags = "\n".join([*build.flags, *build.files])
     own = [_read(source / build.program)] if build.program else []
     own += [c_compiler(repository)] if build.cgo else []
+    own += [build.placeholder] if build.placeholder else []
     key = digest(flags, platform.system(), platform.machine(), go_mod, go_sum, *own)
     return Tool(
         name, module, source, build.program or package, cache_folder() / "tools" / name / f"{module.version}-{key}"
@@ -346,6 +352,8 @@ def _module(folder: Path, path: str) -> Module:
 
 ToolName = Literal[
     "actionlint",
+    "alertmanager",
+    "amtool",
     "argocd",
     "caddy",
     "etcd",

@@ -6,6 +6,7 @@ machines, so their idle costs are too high: the meter is real, and the bill is f
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -35,6 +36,8 @@ METRICS: Final = "kube-state-metrics"
 _TELEMETRY: Final = f"{METRICS}-telemetry"
 PORTS = (OPENCOST, METRICS, _TELEMETRY)
 SCRAPE: Final = f"{METER}/scrape.yaml"
+VALUES: Final = f"{METER}/kube-state-metrics-values.yaml"
+"""The values of kube-state-metrics in every cluster: the custom resources that it exports, and its rights to them."""
 
 # Of a scrape configuration: how often and where, which differs here.
 _ELSEWHERE: Final = ("scrape_interval", "scrape_timeout", "static_configs")
@@ -115,8 +118,11 @@ class Cost:
         lines = self._prices.read_text(encoding="utf-8").splitlines() if self._prices.exists() else []
         return tuple(line.removeprefix(UNPRICED) for line in lines if line.startswith(UNPRICED))
 
-    def prepare(self, nodes: Sequence[Object], catalog: Catalog, price_lists: tuple[str, ...]) -> None:
-        """Write programs and prices. Raises UntrustedError where set-up has not built a program."""
+    def prepare(self, nodes: Sequence[Object], catalog: Catalog, price_lists: tuple[str, ...], values: Path) -> None:
+        """Write programs, prices, and what kube-state-metrics exports beside Kubernetes' own kinds by its `values`.
+
+        Raises UntrustedError where set-up has not built a program.
+        """
         plane, user = control_plane(self.state), self.state.cluster_user
         for name in (OPENCOST, METRICS):
             copy_tool(self.state, name)
@@ -126,6 +132,9 @@ class Cost:
         # No price list has a price of this machine.
         own = {"metadata": {"name": NODE}, "status": {"capacity": Capacity.of_this_machine(self.folder).capacity()}}
         write_public(self._prices, node_prices([*nodes, own], catalog, price_lists))
+        found: Any = read_mapping(values.read_text(encoding="utf-8"), str(values)).value
+        write_public(self._exported, json.dumps(found[METRICS], indent=2) + "\n")
+        write_public(self._resources, json.dumps(found[METRICS]["customResourceState"]["config"], indent=2) + "\n")
         defaults = default_prices(catalog, price_lists)
         write_public(self.settings / "default.json", defaults)
         # It writes into the folder of its configuration; what it was given stays beside it. The file gets its owner
@@ -167,6 +176,14 @@ class Cost:
     def _prices(self) -> Path:
         return self.settings / "prices.csv"
 
+    @property
+    def _exported(self) -> Path:
+        return self.settings / f"{METRICS}-values.json"
+
+    @property
+    def _resources(self) -> Path:
+        return self.settings / f"{METRICS}.json"
+
     def _metrics(self) -> Process:
         plane, ports = control_plane(self.state), self.state.instance.ports
         return Process(
@@ -181,6 +198,7 @@ class Cost:
                 f"--resources={','.join(_RESOURCES)}",
                 # Without them all costs are __unallocated__.
                 "--metric-labels-allowlist=pods=[*],nodes=[*],namespaces=[*]",
+                f"--custom-resource-state-config-file={self._resources}",
             ),
             environment=environment(self.folder),
             folder=self.folder,
@@ -188,6 +206,7 @@ class Cost:
             ready=lambda: answers(f"http://{LOOPBACK}:{ports[METRICS]}/healthz"),
             port=ports[METRICS],
             needs=(API_SERVER,),
+            settings=self._exported.read_text(encoding="utf-8") if self._exported.exists() else "",
             prepare=self._apply,
         )
 
@@ -227,7 +246,8 @@ class Cost:
         )
 
     def _apply(self) -> None:
-        """Both may read what costs are made of, and change nothing."""
+        """Both may read what costs are made of, kube-state-metrics what its values say, and they change nothing."""
+        more = json.loads(self._exported.read_text(encoding="utf-8"))["rbac"]["extraRules"]
         with cluster(self.state) as found:
-            for user in _USERS.values():
-                apply_all(found, rights(user, user, list(_READ)))
+            for name, user in _USERS.items():
+                apply_all(found, rights(user, user, [*_READ, *(more if name == METRICS else ())]))

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from neuroscale.catalog import load_catalog
-from neuroscale.catalog.settings import Settings, load_settings
+from neuroscale.catalog.settings import Settings, load_settings, local_environment
 from neuroscale.core import delivered
 from neuroscale.core.errors import InputError
 from neuroscale.core.validation import suggest
 from neuroscale.kube.client import Object
 from neuroscale.local import (
+    alertmanager,
     argocd,
     control_plane,
     gateway,
@@ -26,6 +27,7 @@ from neuroscale.local import (
     redis,
     workflow_runner,
 )
+from neuroscale.local.alertmanager import Alertmanager
 from neuroscale.local.argocd import ArgoCD
 from neuroscale.local.cluster_parts import definitions
 from neuroscale.local.gateway import Gateway
@@ -43,12 +45,13 @@ from neuroscale.local.prometheus import Prometheus
 from neuroscale.local.redis import Redis
 from neuroscale.local.state import State
 from neuroscale.local.workflow_runner import Runner
+from neuroscale.rendering.platform import alertmanager as rendered_alertmanager
 from neuroscale.rendering.platform import monitoring
 from neuroscale.rendering.platform.argocd import VALUES, config_maps
 from neuroscale.repo.snapshot import FolderSnapshot
 
 _FORGE_PORTS = (gitea.NAME, workflow_runner.NAME)
-_CLUSTER_PARTS = (control_plane, kwok, service, kserve, kyverno, redis, argocd, gateway, prometheus)
+_CLUSTER_PARTS = (control_plane, kwok, service, kserve, kyverno, redis, argocd, gateway, prometheus, alertmanager)
 _CLUSTER_PORTS = tuple(port for part in _CLUSTER_PARTS for port in part.PORTS)
 # The values of the charts of KServe and Kyverno. KServe makes no ingress, because the gateway here does not need it.
 _KSERVE_VALUES = ("platform/serving/kserve.yaml", "platform/serving/kserve-no-ingress.yaml")
@@ -99,6 +102,7 @@ def processes(state: State) -> list[Process]:
         *ArgoCD(state).processes(),
         *Gateway(state).processes(),
         Prometheus(state).process(),
+        *Alertmanager(state).processes(),
         *(Cost(state).processes() if state.instance.cost else ()),
     ]
 
@@ -113,7 +117,14 @@ def notes(state: State) -> tuple[str, ...]:
         f"CD's "
         f"application controller) and {webhooks} (KServe's webhooks). All others are only on the loopback device."
     )
-    return (*state.instance.notes, *Node(state).notes(), *Prometheus(state).notes(), *Cost(state).notes(), listening)
+    return (
+        *state.instance.notes,
+        *Node(state).notes(),
+        *Prometheus(state).notes(),
+        *Alertmanager(state).notes(),
+        *Cost(state).notes(),
+        listening,
+    )
 
 
 def forge_url(state: State) -> str:
@@ -145,9 +156,11 @@ def _prepare_cluster(state: State, root: Path) -> None:
     others: list[dict[str, Any]] = []
     if state.instance.cost:
         lists = [name for one in state.instance.environments for name in settings.environments[one].price_lists]
-        Cost(state).prepare(nodes, load_catalog(snapshot), tuple(dict.fromkeys(lists)))
+        Cost(state).prepare(nodes, load_catalog(snapshot), tuple(dict.fromkeys(lists)), root / opencost.VALUES)
         others = Cost(state).scrape(root / opencost.SCRAPE)
-    Prometheus(state).prepare(root / monitoring.SCRAPE, [root / path for path in monitoring.RULES], others)
+    Alertmanager(state).prepare(root / rendered_alertmanager.path_of(local_environment(settings)))
+    told = Alertmanager(state).address if Alertmanager(state).is_asked_for else ""
+    Prometheus(state).prepare(root / monitoring.SCRAPE, [root / path for path in monitoring.RULES], others, told)
 
 
 def _nodes(state: State, settings: Settings, snapshot: FolderSnapshot) -> list[Object]:

@@ -73,11 +73,13 @@ class Prometheus:
         """The settings that it reads and must not change."""
         return self.state.run / f"{NAME}-settings"
 
-    def prepare(self, scrape: Path, rules: Sequence[Path], others: Sequence[dict[str, Any]] = ()) -> None:
+    def prepare(
+        self, scrape: Path, rules: Sequence[Path], others: Sequence[dict[str, Any]] = (), alertmanager: str = ""
+    ) -> None:
         """Write its program and settings. Raises InputError if a file cannot be used.
 
         `scrape`: the scrape configurations of every cluster; `rules`: files of rules; `others`: scrape configurations
-        that hold already how things are reached here.
+        that hold already how things are reached here; `alertmanager`: HOST:PORT of whom it tells alerts ("": nobody).
         """
         user, plane = self.state.cluster_user, control_plane(self.state)
         copy_tool(self.state, NAME)
@@ -87,12 +89,14 @@ class Prometheus:
         for path in rules:
             write_public(self.settings / path.name, path.read_text(encoding="utf-8"))
         found: Any = read_mapping(scrape.read_text(encoding="utf-8"), str(scrape)).value
-        configuration = {
+        configuration: dict[str, Any] = {
             "global": {"scrape_interval": _INTERVAL, "evaluation_interval": _INTERVAL},
             "storage": {"tsdb": {"retention": _RETENTION}},
             "rule_files": [str(self.settings / path.name) for path in rules],
             "scrape_configs": [*(self._here(one) for one in found["scrape_configs"]), *others],
         }
+        if alertmanager:
+            configuration["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]}
         # JSON is YAML.
         write_public(self._configuration, json.dumps(configuration, indent=2) + "\n")
 

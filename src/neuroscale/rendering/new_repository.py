@@ -35,7 +35,7 @@ STARTS = {"README.md": "README.md", ".gitignore": "gitignore"}
 As `.gitignore`, the text would hold for git and for the build of the wheel where it lies.
 """
 
-_DELIVERED = (".github", CATALOG_INFO, "manifests", "platform", "policies", "templates")
+_DELIVERED = (".github", CATALOG_INFO, "docs/runbooks", "manifests", "platform", "policies", "templates")
 
 Name = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,20}[a-z0-9])?$")]
 Accelerators = Annotated[tuple[Label, ...], Field(min_length=1)]

@@ -145,6 +145,7 @@ class FileRow(NamedTuple):
 FILES = (
     *(FileRow(path, FileClass.MERGED) for path in (".gitignore", "README.md")),
     *(FileRow(path, FileClass.TOOL) for path in ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md", "docs/")),
+    FileRow("docs/runbooks/", FileClass.MERGED),
     *(FileRow(path, FileClass.OWN, protected=True) for path in TAKES_PLACE_OF),
     *(
         FileRow(path, FileClass.TOOL, protected=True)
@@ -187,6 +188,7 @@ FILES = (
     *(FileRow(path, FileClass.MERGED, protected=True) for path in CLUSTER_FILES),
     *(FileRow(f"platform/{name}/*/", FileClass.RENDERED) for name in ("argocd", "clusters", "monitoring")),
     *(FileRow(path, FileClass.RENDERED) for path in ("platform/monitoring/scrape.yaml", f"{RUNTIMES}/", f"{TENANCY}/")),
+    FileRow("platform/monitoring/alertmanager-*.yaml", FileClass.RENDERED),
 )
 """Every file of a platform repository. The last row that matches a file is its own: general rows stand first."""
 

@@ -5,9 +5,10 @@ Draws estimates beside metered costs: two bars for each of the services that dif
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -15,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from neuroscale.core.money_and_time import amount, usd
-from neuroscale.core.printable import counted, markdown, markdown_cell, terminal
+from neuroscale.core.printable import counted, markdown, markdown_cell, markdown_code, terminal
 from neuroscale.metering.comparison import CAUSES, Compared, Comparison, Threshold
 from neuroscale.report.picture_file import (
     COLUMN,
@@ -128,8 +129,11 @@ def issue_marker(environments: Sequence[str]) -> str:
     return f"<!-- neuroscale-reconcile {','.join(environments)} -->"
 
 
-def issue_text(found: Comparison, threshold: Threshold) -> str:
-    """The text of the issue, in Markdown: what differs beyond the threshold, why, and what is not known."""
+def issue_text(found: Comparison, threshold: Threshold, teams: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The text of the issue, in Markdown: what differs beyond the threshold, why, and what is not known.
+
+    `teams`: each team and whom it wants told, by its namespace.
+    """
     beyond = found.beyond(threshold)
     window = found.meter.window
     parts = [
@@ -145,6 +149,9 @@ def issue_text(found: Comparison, threshold: Threshold) -> str:
         parts.append("Merged or removed within this time:\n\n" + "\n".join(rows))
     if beyond:
         parts.append(MEANING)
+    named = dict.fromkeys(teams[one.namespace] for one in beyond[:_MOST] if one.namespace in teams)
+    if named:
+        parts.append("Tell these teams: " + ", ".join(markdown_code(team, 400) for team in named) + ".")
     if found.unknown:
         rows = [f"- {markdown(f'{name(one)}: {one.why_unknown}')}" for one in found.unknown[:_MOST]]
         parts.append("Cannot be compared:\n\n" + "\n".join(rows))

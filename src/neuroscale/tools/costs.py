@@ -36,6 +36,8 @@ TOOLS = {
     "caddy": Costs(55, 1.1, 0.05),
     "prometheus": Costs(90, 1.5, 0.07),
     "actionlint": Costs(5, 0.1, 0.01),
+    "alertmanager": Costs(85, 0.6, 0.04),
+    "amtool": Costs(10, 0.1, 0.02),
     "promtool": Costs(20, 0.1, 0.05),
     "kube-state-metrics": Costs(60, 1.0, 0.05),
     "opencost": Costs(115, 2.7, 0.07),

@@ -19,6 +19,7 @@ from neuroscale.core.tool_cache import Module, Tool
 from neuroscale.tools.locks import shared, unused
 from neuroscale.tools.module_zip import extract, open_module
 from neuroscale.tools.running import SetupError, last_line, run
+from neuroscale.tools.sbom import MODULE_COPY
 
 BUILD_CACHES = ("go-build", "go-mod", "zig")
 """The folders of the tool cache that builds alone read: Go's compiled packages, its modules, and the C compiler. The
@@ -66,13 +67,17 @@ class Go:
     def build(self, tool: Tool) -> None:
         """Build a tool and try it; its folder in the cache appears whole or not at all."""
         tool.folder.parent.mkdir(parents=True, exist_ok=True)
-        with self.caches_in_use(), _temporary(tool.folder.parent) as folder:
+        with (
+            self.caches_in_use(),
+            _temporary(tool.folder.parent) as folder,
+            self._source(tool) as source,
+        ):
             binary = folder / tool.name
             run(
                 [self._required(), "build", "-v", "-buildvcs=false", *tool.build.flags, "-o", binary, tool.package],
                 doing=f"Building {tool.module}",
                 log=self._logs / f"{tool.name}.log",
-                cwd=tool.source,
+                cwd=source,
                 env=self._environment() | (self._compiler_environment() if tool.build.cgo else {}),
                 describe=_describe_build,
             )
@@ -92,6 +97,25 @@ class Go:
             (folder / tool_cache.STAMP).write_text(json.dumps(stamp) + "\n", encoding="utf-8")
             shutil.rmtree(tool.folder, ignore_errors=True)
             folder.rename(tool.folder)
+
+    @contextmanager
+    def _source(self, tool: Tool) -> Iterator[Path]:
+        """The folder to build a tool in: the one that pins it, or a copy of it beside a copy of its module."""
+        if not tool.build.placeholder:
+            yield tool.source
+            return
+        with _temporary(tool.folder.parent) as folder:
+            zip_ = self.download(tool.source, [tool.module], tool.folder.parent)[tool.module.path]
+            with open_module(tool.module, zip_) as archive:
+                extract(archive, tool.module, ("",), folder / MODULE_COPY)
+            empty = folder / MODULE_COPY / tool.build.placeholder
+            empty.parent.mkdir(parents=True, exist_ok=True)
+            empty.touch()
+            shutil.copy(tool.source / "go.sum", folder)
+            text = (tool.source / "go.mod").read_text(encoding="utf-8")
+            replaced = f"{text}\nreplace {tool.module.path} => {MODULE_COPY}\n"
+            (folder / "go.mod").write_text(replaced, encoding="utf-8")
+            yield folder
 
     def download(self, source: Path, modules: Sequence[Module], scratch: Path) -> dict[str, Path]:
         """The zips of modules that the go.mod in `source` pins, by module path; their dependencies are not fetched.

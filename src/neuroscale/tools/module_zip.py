@@ -41,9 +41,10 @@ def open_module(module: Module, path: Path) -> zipfile.ZipFile:
 
 
 def extract(archive: zipfile.ZipFile, module: Module, folders: tuple[str, ...], into: Path) -> None:
-    """Unpack some top folders of a module into `into`, without the prefix that its zip gives every name."""
+    """Unpack some top folders of a module ("": all of it) into `into`, without the prefix that its zip gives every
+    name."""
     for folder in folders:
-        prefix = f"{module}/{folder}/"
+        prefix = f"{module}/{folder}/" if folder else f"{module}/"
         for entry in archive.infolist():
             if entry.filename.startswith(prefix) and not entry.is_dir():
                 target = into / folder / entry.filename.removeprefix(prefix)

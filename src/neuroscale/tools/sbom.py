@@ -26,6 +26,9 @@ _LOCKED = re.compile(
 )
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
+MODULE_COPY = "./module"
+"""The folder of a copy of a tool's module, as the tool's binary names it."""
+
 Component = dict[str, Any]
 
 
@@ -73,7 +76,8 @@ class BillOfMaterials:
 
 
 def modules_of(binary: Path) -> list[tuple[str, str, str]]:
-    """Path, version and `h1:` sum of each module in a Go binary; for a replaced module those of its replacement.
+    """Path, version and `h1:` sum of each module in a Go binary; for a replaced module those of its replacement, unless
+    that is a copy of it.
 
     Raises SetupError if the binary holds no such list.
     """
@@ -90,6 +94,8 @@ def modules_of(binary: Path) -> list[tuple[str, str, str]]:
     for line in text.splitlines():
         kind, _, rest = line.partition("\t")
         fields = [*rest.split("\t"), "", ""]
+        if kind == "=>" and fields[0] == MODULE_COPY:
+            continue
         if kind == "=>" and found:
             found.pop()
         if kind in ("dep", "=>"):

@@ -117,7 +117,8 @@ _WORST: tuple[Outcome, ...] = ("failed", "environment", "untrusted", "waiting", 
 class Told:
     """The results of one merge. `others` are services that failed too, and that neither this merge nor another one of
     late broke; `own` are those that another merge broke, with its pull request. `shared` are checks of the whole
-    environment that failed or could not decide. `curl`: a command that asks the service. By `ENVIRONMENT/SERVICE`."""
+    environment that failed or could not decide. `curl`: a command that asks the service. `teams`: its
+    team, and whom that wants told. By `ENVIRONMENT/SERVICE`."""
 
     services: tuple[ServiceEvidence, ...]
     others: tuple[ServiceEvidence, ...]
@@ -125,6 +126,7 @@ class Told:
     run_page: str
     curl: dict[str, str]
     own: Mapping[str, PullRequest] = field(default_factory=dict)
+    teams: Mapping[str, str] = field(default_factory=dict)
 
 
 def _worst(told: Told) -> Outcome:
@@ -173,6 +175,8 @@ def evidence(merge: Merge, told: Told, restored: Sequence[str], removed: Sequenc
         "it again.\n"
         "3. Then request the change again, in a new pull request."
     )
+    for name, team in told.teams.items():
+        parts.append(f"Tell the team of {code(name, 120)}: {code(team, 400)}.")
     if told.others:
         named = ", ".join(code(one.name, 120) for one in told.others[:10])
         parts.append(

@@ -54,18 +54,23 @@ class _Row:
 
 
 Curl = Callable[[ServiceEvidence], str]
+TeamOf = Callable[[ServiceEvidence], str]
+"""Says the team of a service, and whom that wants told; "" if it is not known."""
 
 
 class AfterMerge:
     """Reports the evidence and acts on it. `now`: seconds since 1970. Raises the errors of the forge."""
 
-    def __init__(self, forge: Forge, reverter: Reverter, git: Git, run: Workflow, now: float, curl: Curl) -> None:
+    def __init__(
+        self, forge: Forge, reverter: Reverter, git: Git, run: Workflow, now: float, curl: Curl, team_of: TeamOf
+    ) -> None:
         self._forge = forge
         self._reverter = reverter
         self._git = git
         self._run = run
         self._now = now
         self._curl = curl
+        self._team_of = team_of
         self._merges: dict[str, Merge | None] = {}
 
     def act(self, found: Sequence[Evidence], uncovered: Sequence[Evidence] = ()) -> Outcome:
@@ -153,6 +158,7 @@ class AfterMerge:
             ),
             run_page=self._run.page,
             curl={one.name: line for one in news if one.outcome == "passed" and (line := self._curl(one))},
+            teams={one.name: team for one in news if one.outcome == "failed" and (team := self._team_of(one))},
         )
         reverted = self._revert(merge, blamed, told, told_before.revert) if blamed else None
         record = self._recorded(told_before, news, reverted)

@@ -11,7 +11,7 @@ from neuroscale.core.errors import InputError, Problem
 from neuroscale.core.files import write_public
 from neuroscale.core.yaml_io import decode
 from neuroscale.manifests.objects import read_manifests
-from neuroscale.rendering.platform import argocd, charts, monitoring
+from neuroscale.rendering.platform import alertmanager, argocd, charts, monitoring
 from neuroscale.rendering.platform.code_owners import render_code_owners
 from neuroscale.rendering.platform.gateway import render_gateway
 from neuroscale.rendering.platform.policy_lists import FOLDERS, render_policy_lists
@@ -34,11 +34,13 @@ def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str
     files = charts.render(snapshot, upstream, settings) | render_gateway(upstream, settings)
     files |= render_runtimes(catalog) | render_tenancy(catalog) | render_for_clusters(catalog, settings)
     files |= monitoring.render(snapshot, catalog, settings) | render_policy_lists(snapshot, settings)
+    files |= alertmanager.render(catalog, settings)
     for environment in settings.environments:
         for name, text in argocd.render(settings, catalog, upstream, environment).items():
             files[f"{argocd.FOLDER}/{environment}/{name}"] = text
     for path, text in files.items():
-        if path != monitoring.SCRAPE:  # Prometheus' own format, not a manifest
+        # Prometheus' and Alertmanager's own formats are no manifests.
+        if path != monitoring.SCRAPE and not alertmanager.is_configuration(path):
             read_manifests(text.encode(), path)  # raises if Argo CD would read another object, or none
     return dict(sorted(files.items()))
 
@@ -64,6 +66,7 @@ def is_rendered(path: str) -> bool:
         or (path.startswith(f"{charts.FOLDER}/") and len(parts) > 3)
         or (path.startswith((f"{argocd.FOLDER}/", f"{monitoring.FOLDER}/")) and len(parts) > 3)
         or path == monitoring.SCRAPE
+        or alertmanager.is_configuration(path)
     )
 
 

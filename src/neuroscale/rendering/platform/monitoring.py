@@ -24,6 +24,8 @@ from neuroscale.repo.snapshot import Snapshot, read_text
 FOLDER: Final = "platform/monitoring"
 SCRAPE: Final = f"{FOLDER}/scrape.yaml"
 RULES: Final = (f"{FOLDER}/recording.yaml", f"{FOLDER}/alerts.yaml")
+RUNBOOKS: Final = "docs/runbooks/"
+"""The folder of the pages that say what to do about an alert, one for each, by its name."""
 JOB: Final = "neuroscale"
 """The label `job` of every sample of a service."""
 """The label that KServe gives the pods of a service; its value is the service's name."""
@@ -90,23 +92,25 @@ def render(snapshot: Snapshot, catalog: Catalog, settings: Settings) -> dict[str
             job=JOB,
             namespace=namespace,
             sources=Verbatim(" and ".join(RULES)),
-            groups=_below(_of_environment(groups, name), 4),
+            groups=_below(_of_environment(groups, name, settings), 4),
         )
     return files
 
 
-def _of_environment(groups: list[dict[str, Any]], environment: str) -> list[dict[str, Any]]:
-    """The groups, with the environment in the commands that annotations name: a service's name alone may be that of
-    several environments."""
+def _of_environment(groups: list[dict[str, Any]], environment: str, settings: Settings) -> list[dict[str, Any]]:
+    """The groups, with the environment in the commands that annotations name, since a service's name alone may be that
+    of several environments; and with the address of each page of the repository that `runbook_url` names."""
 
-    def told(text: str) -> str:
+    def told(key: str, text: str) -> str:
+        if key == "runbook_url" and text.startswith(RUNBOOKS):
+            return settings.page(text)
         return _COMMAND.sub(lambda found: f"{found[1]}{environment}/", text)
 
     return [
         {
             **group,
             "rules": [
-                {**rule, "annotations": {key: told(text) for key, text in rule["annotations"].items()}}
+                {**rule, "annotations": {key: told(key, text) for key, text in rule["annotations"].items()}}
                 if "annotations" in rule
                 else rule
                 for rule in group["rules"]
