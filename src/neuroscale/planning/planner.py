@@ -162,7 +162,7 @@ def settings_key(environment: str) -> str:
     return f"settings/{environment}"
 
 
-_NOT_PLANNED = {"cluster", "domain", "certificate", "charts", "service_account"}
+_NOT_PLANNED = {"alerting", "cluster", "domain", "certificate", "charts", "service_account"}
 
 
 def _settings_digest(environment: Environment) -> str:

