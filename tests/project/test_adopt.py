@@ -5,9 +5,11 @@ All of it runs where the tool's wheel alone is installed, without this checkout 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,10 +20,13 @@ from typing import Any
 
 import pytest
 
+from neuroscale import __version__
 from neuroscale.actions.new_repository import write_repository
 from neuroscale.core.tool_cache import cache_folder
 from neuroscale.rendering.new_repository import read_new_repository
+from pin_lab import NEWER, newer_checkout
 from price_exports import google
+from publisher import Publisher
 from roots import CHECKOUT
 from wheel_lab import built_wheel, install_by_digests
 
@@ -58,6 +63,9 @@ class Company:
         variables = {"HOME": str(self.root / "home"), "LANG": "C.UTF-8", "COLUMNS": "160", "HF_HUB_OFFLINE": "1"}
         variables |= {"PATH": f"{self.root / 'environment/bin'}:/usr/local/bin:/usr/bin:/bin", **nowhere}
         variables |= {"NEUROSCALE_CACHE": str(self.root / "cache")}
+        # The packages of the next version come from what uv kept of them.
+        kept = subprocess.run([UV, "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip()
+        variables |= {"UV_CACHE_DIR": kept, "UV_OFFLINE": "1", "UV_FIND_LINKS": str(self.root / "wheels")}
         return subprocess.run(
             command, shell=True, cwd=folder, env=variables, capture_output=True, text=True, timeout=300, check=False
         )
@@ -106,13 +114,34 @@ def company(tmp_path_factory: pytest.TempPathFactory) -> Company:
     made = Company(tmp_path_factory.mktemp("company"))
     for folder in (made.desk, made.root / "home", made.root / "cache"):
         folder.mkdir()
-    for name in ("tools", "schemas"):
+    for name in ("tools", "schemas", "uv"):
         (made.root / "cache" / name).symlink_to(cache_folder() / name)
-    install(made, built_wheel(made.desk))
+    wheel = built_wheel(made.desk)
+    release(made, wheel)
+    install(made, wheel)
     (made.root / "home/.gitconfig").write_text("[user]\nname = Ada\nemail = ada@acme.example\n")
     (made.desk / "google-skus.json").write_text(json.dumps(google()))
     follow(made)
     return made
+
+
+def release(company: Company, wheel: Path) -> None:
+    """Release the wheel and a next version, which knows another field of the catalog, and changes a policy."""
+    edits = {
+        "src/neuroscale/catalog/entries.py": lambda text: text.replace(
+            "class Accelerator(Frozen):\n", "class Accelerator(Frozen):\n    shelf: str | None = None\n"
+        ),
+        "platform/catalog/accelerators/nvidia-l4.yaml": lambda text: f"{text}shelf: upper\n",
+        "policies/non-root/policy.yaml": lambda text: f"{text}# Newer.\n",
+    }
+    newer = built_wheel(company.root / "wheels", newer_checkout(company.root / "newer", edits))
+    shutil.rmtree(company.root / "newer")
+    digests = {
+        version: hashlib.sha256(path.read_bytes()).hexdigest()
+        for version, path in ((__version__, wheel), (NEWER, newer))
+    }
+    changes = {NEWER: "### Added\n- Accelerators may name their shelf.\n"}
+    (company.desk / "releases.json").write_text(Publisher().releases(digests, changes), encoding="utf-8")
 
 
 def install(company: Company, wheel: Path) -> None:
@@ -134,21 +163,31 @@ def test_the_wheel_is_all_that_runs(company: Company) -> None:
 def test_each_command_of_the_page_does_what_the_page_says(company: Company) -> None:
     outputs = company.followed
     judged = [printed for command, printed in outputs.items() if command.startswith("neuroscale gate")]
-    assert len(judged) == 3
+    assert len(judged) == 4
     for printed in judged:
         assert "Passed" in printed
-    first, own, tickets = judged
+    first, own, tickets, _ = judged
     assert "lab/support-chat  added  fits" in first
     assert "Tests of the changed policies" in own
     assert "registries: not there → registry.acme.example/mirror" in own
     assert "lab/tickets  added  fits" in tickets
     assert "acme/tickets-7b" in tickets
     assert "acme" in tickets
-    service = (company.repository / "manifests/lab/tickets/inferenceservice.yaml").read_text()
+    service = company.ok("git show tickets:manifests/lab/tickets/inferenceservice.yaml", company.repository)
     assert "pvc://acme-models/tickets-7b/2026-11" in service
     assert (
         "registry.acme.example/mirror" in (company.repository / "policies/allowed-registries/policy.yaml").read_text()
     )
+
+
+def test_the_next_version_is_taken_by_the_pages_commands(company: Company) -> None:
+    upgrade = next(printed for command, printed in company.followed.items() if command.endswith("--head upgrade"))
+    assert f"Judged by neuroscale {__version__}, the base's pin, and by {NEWER}, the change's." in upgrade
+    status = next(printed for command, printed in company.followed.items() if "repository status" in command)
+    assert "Accelerators may name their shelf." in status
+    files = company.ok("git diff --name-only main upgrade", company.repository).splitlines()
+    assert {"platform/neuroscale.yaml", "platform/requirements.txt", "policies/non-root/policy.yaml"} <= set(files)
+    assert not [path for path in files if path.startswith(("manifests/", "platform/settings.yaml"))]
 
 
 def test_init_writes_nothing_again_and_the_repository_holds_a_few_hundred_files(company: Company) -> None:

@@ -44,7 +44,7 @@ class TwoVersions:
 def newer_checkout(folder: Path, edits: Mapping[str, Edit], version: str = NEWER) -> Path:
     """A copy of this checkout with another version and changed files."""
     for name in files_of(CHECKOUT):
-        if not name.startswith(("tests/", ".state/", "docs/")):
+        if not name.startswith(("tests/", ".state/", "docs/")) or name.startswith("docs/runbooks/"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(CHECKOUT / name, folder / name)
     for name, edit in {"src/neuroscale/__init__.py": lambda text: text.replace(__version__, version), **edits}.items():

@@ -32,8 +32,11 @@ OLDEST_PYTHON = (3, 11)
 _TOOL: Final = "gitea-runner"
 _EMPTIED = ("home", "tmp", "work")  # at each start
 _PARTS = (*_EMPTIED, "registration")
-# Below its cache, for what a job itself installs: guidellm, where a new service is measured after its merge.
-_INSTALLED = ("bench", "locks", "logs")
+# Below its cache, for what a job itself installs: guidellm, where a new service is measured after its merge, and the
+# tool's next version, which judges the change that pins it.
+_INSTALLED = ("bench", "locks", "logs", "neuroscale")
+_STICKY = 0o1775
+"""A folder of root's to which the runner's user may add entries: it can neither replace nor remove those of root."""
 _PROGRAMS = ("bash", "git")  # what every job of the gate runs
 _FOLDERS = ("/usr/local/bin", "/usr/bin", "/bin")
 _PYTHONS = ("python3", "python3.14", "python3.13", "python3.12", "python3.11")
@@ -80,6 +83,12 @@ class Runner:
         copy_cache(self.cache)
         for name in _INSTALLED:
             self.state.make_folder(self.cache / name, user)
+        if user is not None:
+            # The next version may pin other upstream tools.
+            tools = self.cache / "tools"
+            for folder in (self.cache / "schemas", tools, *sorted(tools.iterdir())):
+                os.chown(folder, -1, user.gid, follow_symlinks=False)
+                folder.chmod(_STICKY)
         # Its user owns the files in this folder, but cannot replace a part that root works on by a link.
         self.state.make_folder(self.folder, None, PASSABLE)
         for name in _PARTS:
