@@ -77,7 +77,7 @@ def test_the_first_steps_of_the_demo_end_as_they_must(renamed: Path, tmp_path: P
         timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^platform: 3\d\d files written", done.stdout, re.MULTILINE)
+    assert re.search(r"^platform: [34]\d\d files written", done.stdout, re.MULTILINE)
     assert "caught by the policy no-mutable-image-tags" in done.stdout
     after = subprocess.run(["git", "-C", renamed, "status", "--porcelain"], capture_output=True, check=True).stdout
     assert after == before == b""
