@@ -32,12 +32,15 @@ _API_SERVER = (
 _DEMO = ("test_demo.py", "test_startup.py", "test_startup_probes.py")
 """The demo starts the platform, on which the tests of the next files run."""
 
-_LANES = {file: lane for lane in (_FORGE, _RUNNER, _SECOND_FORGE, _API_SERVER, _DEMO) for file in lane}
+_SERVICES = ("test_node_live.py", "test_after_merge_live.py")
+"""The second one tests every service of the shared platform's environment, and the first one breaks and removes one."""
+
+_LANES = {file: lane for lane in (_FORGE, _RUNNER, _SECOND_FORGE, _API_SERVER, _DEMO, _SERVICES) for file in lane}
 """By file: all files that one worker runs together, in their order."""
 
 _ON_THE_SHARED_PLATFORM = (
     *("test_smoke_breakages.py", "test_node_live.py", "test_endpoint_live.py", "test_gitops.py"),
-    *("test_repo_server_parity.py", "test_gateway_live.py", "test_after_merge_live.py", "test_metrics_live.py"),
+    *("test_repo_server_parity.py", "test_gateway_live.py", "test_metrics_live.py"),
     *("test_platform_faults.py", "test_cluster_status_platform.py", "test_prometheus_platform.py"),
     *("test_local_argocd.py", "test_milestones_platform.py"),
 )
