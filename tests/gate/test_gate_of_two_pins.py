@@ -9,21 +9,12 @@ from pathlib import Path
 import pytest
 
 from neuroscale import __version__
-from pin_lab import NEWER, TwoVersions, two_versions, upgraded
+from pin_lab import NEW_FIELD, NEW_TEMPLATE, NEWER, TwoVersions, two_versions, upgraded
 
 pytestmark = [pytest.mark.tools, pytest.mark.slow]
 
 POLICY = "policies/no-legacy-deployment-mode/policy.yaml"
-EDITS = {
-    "src/neuroscale/catalog/entries.py": lambda text: text.replace(
-        "class Accelerator(Frozen):\n", "class Accelerator(Frozen):\n    shelf: str | None = None\n"
-    ),
-    "platform/catalog/accelerators/nvidia-l4.yaml": lambda text: f"{text}shelf: upper\n",
-    POLICY: lambda text: f"{text}# Newer.\n",
-    "templates/llm-inference-service/skeleton/networkpolicy.yaml": lambda text: text.replace(
-        "  # What is not listed", "  # What none of the rules lists"
-    ),
-}
+EDITS = {**NEW_FIELD, **NEW_TEMPLATE, POLICY: lambda text: f"{text}# Newer.\n"}
 """A field of the catalog with a value in a delivered file, a policy and the template."""
 
 

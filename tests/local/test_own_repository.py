@@ -24,7 +24,7 @@ from neuroscale.local.state import State
 from neuroscale.repo.layout import LOCAL_STATE, REQUIREMENTS
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.repo.tool_pin import read_pin
-from pin_lab import NEWER, TwoVersions, two_versions
+from pin_lab import NEW_FIELD, NEW_TEMPLATE, NEWER, TwoVersions, two_versions
 from wheel_lab import Adopter, install_by_digests
 
 pytestmark = [pytest.mark.tools, pytest.mark.platform, pytest.mark.live, pytest.mark.slow]
@@ -32,16 +32,7 @@ pytestmark = [pytest.mark.tools, pytest.mark.platform, pytest.mark.live, pytest.
 _WITHIN = 420.0  # seconds, for a job of the forge or a deployment
 
 
-_EDITS = {
-    "src/neuroscale/catalog/entries.py": lambda text: text.replace(
-        "class Accelerator(Frozen):\n", "class Accelerator(Frozen):\n    shelf: str | None = None\n"
-    ),
-    "platform/catalog/accelerators/nvidia-l4.yaml": lambda text: f"{text}shelf: upper\n",
-    "policies/probes-present/policy.yaml": lambda text: f"{text}# Newer.\n",
-    "templates/llm-inference-service/skeleton/networkpolicy.yaml": lambda text: text.replace(
-        "  # What is not listed", "  # What none of the rules lists"
-    ),
-}
+_EDITS = {**NEW_FIELD, **NEW_TEMPLATE, "policies/probes-present/policy.yaml": lambda text: f"{text}# Newer.\n"}
 """A field of the catalog with a value, a policy and the template of the next version."""
 
 

@@ -24,7 +24,7 @@ from neuroscale import __version__
 from neuroscale.actions.new_repository import write_repository
 from neuroscale.core.tool_cache import cache_folder
 from neuroscale.rendering.new_repository import read_new_repository
-from pin_lab import NEWER, newer_checkout
+from pin_lab import NEW_FIELD, NEWER, newer_checkout
 from price_exports import google
 from publisher import Publisher
 from roots import CHECKOUT
@@ -127,13 +127,7 @@ def company(tmp_path_factory: pytest.TempPathFactory) -> Company:
 
 def release(company: Company, wheel: Path) -> None:
     """Release the wheel and a next version, which knows another field of the catalog, and changes a policy."""
-    edits = {
-        "src/neuroscale/catalog/entries.py": lambda text: text.replace(
-            "class Accelerator(Frozen):\n", "class Accelerator(Frozen):\n    shelf: str | None = None\n"
-        ),
-        "platform/catalog/accelerators/nvidia-l4.yaml": lambda text: f"{text}shelf: upper\n",
-        "policies/non-root/policy.yaml": lambda text: f"{text}# Newer.\n",
-    }
+    edits = {**NEW_FIELD, "policies/non-root/policy.yaml": lambda text: f"{text}# Newer.\n"}
     newer = built_wheel(company.root / "wheels", newer_checkout(company.root / "newer", edits))
     shutil.rmtree(company.root / "newer")
     digests = {

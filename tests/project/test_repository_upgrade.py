@@ -14,23 +14,18 @@ from neuroscale.core.errors import ExitStatus
 from neuroscale.repo.layout import PIN
 from neuroscale.repo.snapshot import FolderSnapshot
 from neuroscale.repo.tool_pin import read_pin
-from pin_lab import NEWER, TwoVersions, two_versions
+from pin_lab import L4, NEW_FIELD, NEW_TEMPLATE, NEWER, TwoVersions, two_versions
 from roots import CHECKOUT, files_of
 
 pytestmark = [pytest.mark.tools, pytest.mark.slow]
 
-L4 = "platform/catalog/accelerators/nvidia-l4.yaml"
-NETWORK = "templates/llm-inference-service/skeleton/networkpolicy.yaml"
 EDITS = {
-    "src/neuroscale/catalog/entries.py": lambda text: text.replace(
-        "class Accelerator(Frozen):\n", "class Accelerator(Frozen):\n    shelf: str | None = None\n"
-    ),
-    L4: lambda text: f"{text}shelf: upper\n",
+    **NEW_FIELD,
+    **NEW_TEMPLATE,
     **{
         f"policies/probes-present/{name}.yaml": lambda text: text.replace("allows no time", "leaves no time")
         for name in ("policy", "cases")
     },
-    NETWORK: lambda text: text.replace("  # What is not listed", "  # What none of the rules lists"),
 }
 """A new field of the catalog with a value, a policy and the template."""
 

@@ -18,7 +18,8 @@ from neuroscale.cli.gate import run_gate
 from neuroscale.cli.new import new_service
 from neuroscale.cli.options import Reports
 from neuroscale.repo.layout import FileClass, file_class
-from neuroscale.repo.tool_pin import ToolPin, pin_files
+from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.repo.tool_pin import ToolPin, locked_requirements, pin_files
 from repositories import Repository, copy_folder, copy_of_the_example_repository
 from roots import CHECKOUT, ROOT
 
@@ -41,7 +42,7 @@ def thin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in [path.relative_to(made.root).as_posix() for path in made.root.rglob("*") if path.is_file()]:
         if not name.startswith(".git/") and file_class(name) is FileClass.TOOL:
             (made.root / name).unlink()
-    locked = (CHECKOUT / "requirements/runtime.txt").read_text()
+    locked = locked_requirements(FolderSnapshot(CHECKOUT))
     return _with_a_service(made, dict(pin_files(ToolPin(version=__version__, sha256="ab" * 32), locked)))
 
 

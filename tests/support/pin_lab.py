@@ -13,13 +13,27 @@ from typing import Any
 from neuroscale import __version__
 from neuroscale.core.tool_cache import cache_folder
 from neuroscale.repo.layout import PIN
-from neuroscale.repo.tool_pin import ToolPin, pin_files, pin_text
+from neuroscale.repo.snapshot import FolderSnapshot
+from neuroscale.repo.tool_pin import ToolPin, locked_requirements, pin_files, pin_text
 from publisher import Publisher
 from roots import CHECKOUT, files_of
 from wheel_lab import ACME, Adopter, adopted, built_wheel, install_by_digests
 
 NEWER = "99.0.0"
 Edit = Callable[[str], str]
+L4 = "platform/catalog/accelerators/nvidia-l4.yaml"
+NEW_FIELD: Mapping[str, Edit] = {
+    "src/neuroscale/catalog/entries.py": lambda text: text.replace(
+        "class Accelerator(Frozen):\n", "class Accelerator(Frozen):\n    shelf: str | None = None\n"
+    ),
+    L4: lambda text: f"{text}shelf: upper\n",
+}
+"""A field of the catalog that this checkout does not know, with a value in a delivered file."""
+NEW_TEMPLATE: Mapping[str, Edit] = {
+    "templates/llm-inference-service/skeleton/networkpolicy.yaml": lambda text: text.replace(
+        "  # What is not listed", "  # What none of the rules lists"
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -84,7 +98,7 @@ def upgraded(two: TwoVersions, folder: Path, branch: str = "upgrade") -> Adopter
     (newer,) = two.wheels.glob(f"neuroscale-{NEWER}-*.whl")
     environment, made = folder / "newer-environment", folder / "newer-files"
     requirements = folder / "newer-requirements.txt"
-    locked = (CHECKOUT / "requirements/runtime.txt").read_text()
+    locked = locked_requirements(FolderSnapshot(CHECKOUT))
     requirements.write_text(pin_files(two.newer, locked)["platform/requirements.txt"])
     install_by_digests(environment, requirements, newer)
     tool = replace(

@@ -18,7 +18,15 @@ from neuroscale.core.files import write_public
 from neuroscale.core.tool_cache import cache_folder, wheels
 from neuroscale.rendering.new_repository import NewRepository, delivered_paths, new_files
 from neuroscale.repo.snapshot import FolderSnapshot
-from neuroscale.repo.tool_pin import RELEASES, ToolPin, pin_files, read_releases, recorded_digest, recorded_wheel
+from neuroscale.repo.tool_pin import (
+    RELEASES,
+    ToolPin,
+    locked_requirements,
+    pin_files,
+    read_releases,
+    recorded_digest,
+    recorded_wheel,
+)
 
 _NAME_IT = "Name the wheel that this tool was installed from."
 
@@ -51,7 +59,8 @@ def write_repository(
         pin = pin.model_copy(update={"releases": None})  # nobody else has this machine's file
     snapshot = FolderSnapshot(delivered.FOLDER)
     example, start = FolderSnapshot(delivered.EXAMPLE), FolderSnapshot(delivered.START)
-    files = new_files(answers, snapshot, example, start, delivered_paths(snapshot), where) | _pinned(pin)
+    files = new_files(answers, snapshot, example, start, delivered_paths(snapshot), where)
+    files |= {path: text.encode() for path, text in pin_files(pin, locked_requirements(snapshot)).items()}
     there = {path: content for path in files if (content := _content(folder / path)) is not None}
     if others := sorted(path for path, content in there.items() if content != files[path]):
         raise InputError.at(
@@ -140,11 +149,6 @@ def _beside(wheel: Path | None) -> str | None:
     """The list of releases that lies beside a wheel, as a release has it."""
     path = None if wheel is None else wheel.with_name(RELEASES)
     return str(path) if path is not None and path.is_file() else None
-
-
-def _pinned(pin: ToolPin) -> dict[str, bytes]:
-    locked = (delivered.FOLDER / "requirements" / "runtime.txt").read_text(encoding="utf-8")
-    return {path: text.encode() for path, text in pin_files(pin, locked).items()}
 
 
 def _content(path: Path) -> bytes | None:

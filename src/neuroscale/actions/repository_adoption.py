@@ -61,14 +61,14 @@ def adopt_repository(choice: ForgeChoice, wanted: Adoption, progress: Progress) 
 
 
 def _described(done: Upgraded) -> FilesChange[Upgraded]:
-    told = (
+    sentences = (
         *view.summary(done.upgrade),
         "The organisation's own files, and its edits of delivered files, stay as they are.",
         "README.md stays, too: it may still tell of the tool's own folders, which go.",
     )
     title = f"Pin neuroscale {done.upgrade.new} in place of the tool's own code"
     parts = view.parts(done.upgrade, (), done.services)
-    return FilesChange(done.upgrade.files, title, told, done, "a repository that pins the tool", parts)
+    return FilesChange(done.upgrade.files, title, sentences, done, "a repository that pins the tool", parts)
 
 
 def _known(git: Git, pin: ToolPin, against: str | None) -> Known:

@@ -89,9 +89,9 @@ def upgrade_repository(choice: ForgeChoice, wanted: Wanted, progress: Progress) 
     def describe(done: Upgraded) -> FilesChange[Upgraded]:
         target = targets[-1]
         title = f"Upgrade the repository to neuroscale {target.wanted.version}"
-        told = (*view.summary(done.upgrade), f"Its publisher signed it: {target.wanted.publisher}.")
+        sentences = (*view.summary(done.upgrade), f"Its publisher signed it: {target.wanted.publisher}.")
         parts = view.parts(done.upgrade, target.newer, done.services)
-        return FilesChange(done.upgrade.files, title, told, done, "another version of the tool", parts)
+        return FilesChange(done.upgrade.files, title, sentences, done, "another version of the tool", parts)
 
     done = carried_out(choice, wanted, BRANCH, plan, describe, progress)
     if done is not None:

@@ -107,9 +107,7 @@ def run_version(pin: ToolPin, words: list[str], folder: Path, *, judges: bool) -
     if started := os.environ.get(_RUNS):
         message = f"is {__version__}, and was started as {started}"
         raise InputError.at("this program", "", message, "Install the tool anew, and run the command again.")
-    package = package_of(pin.version, pin.sha256)
-    locked = (package / "delivered" / "requirements" / "runtime.txt").read_text(encoding="utf-8")
-    python = environment_of(pin_files(pin, locked)[REQUIREMENTS])
+    python = environment_of(pin_files(pin, tool_version(pin.version, pin.sha256).locked)[REQUIREMENTS])
     # A path of modules that the caller's shell names would come before the installed ones.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     variables = {**kept, _RUNS: pin.version}

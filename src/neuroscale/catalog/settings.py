@@ -352,13 +352,12 @@ def check_settings(settings: Settings, catalog: Catalog) -> None:
             told = f"{store} is in no place that storage allows: {', '.join(settings.storage)}"
             refuse(f"{place}.models.store", told, f"Add {store} to storage, or correct the address.")
         if environment.alerting is not None and environment.alerting.smtp is None:
-            contacts = {f"{TEAMS}/{one.name}.yaml": one.alerts for one in catalog.teams.values()}
+            contacts = {f"{TEAMS}/{team.name}.yaml": team.alerts for team in catalog.teams.values()}
             contacts[f"{place}.alerting.fallback"] = environment.alerting.fallback
-            if mailed := [where for where, one in contacts.items() if one is not None and one.email is not None]:
-                told = f"is missing, and e-mail is a contact in {', '.join(mailed)}"
-                refuse(
-                    f"{place}.alerting.smtp", told, "Write the mail server: `{smarthost: HOST:PORT, sender: ADDRESS}`."
-                )
+            if mailed := [where for where, contact in contacts.items() if contact and contact.email]:
+                message = f"is missing, and e-mail is a contact in {', '.join(mailed)}"
+                fix = "Write the mail server: `{smarthost: HOST:PORT, sender: ADDRESS}`."
+                refuse(f"{place}.alerting.smtp", message, fix)
         namespaces, namespace = environment.monitoring_namespaces, environment.prometheus.namespace
         if namespaces and namespace not in namespaces:
             told = f"{namespace!r} is not one of the monitoring_namespaces, which alone may look at a service's pods"

@@ -72,8 +72,8 @@ def judge_by_both(change: Change, *, server: bool = False, strict: bool = True) 
     if change.after.entries(PIN) and not change.after.entries(*_CODE):
         note = "The change removes the tool's own code, and pins a tool in its place: the base's version decided alone."
         unseen = f"The tool that the change pins: nothing of it ran. Check that {PIN} names the wheel that you know."
-        told = {"notes": (*base.notes, note), "not_checked": (unseen, *base.not_checked)}
-        return base.model_copy(update=told)
+        remarks = {"notes": (*base.notes, note), "not_checked": (unseen, *base.not_checked)}
+        return base.model_copy(update=remarks)
     head = _judge(change, change.tree, server=server, strict=strict)
     note = "The change alters the gate's own code: the base's version decided, and the change's own ran beside it."
     check = check_of_judge(head, "gate-of-head", "The gate of the change")
@@ -98,7 +98,7 @@ def with_findings_of(head: JudgeAnswer, findings: tuple[Finding, ...]) -> tuple[
     """The findings, and those of another judge that none of them says already."""
     known = {(finding.file, finding.line, finding.rule, finding.message) for finding in findings}
     others = () if head.verdict is None else head.verdict.findings
-    new = [one for one in others if (one.file, one.line, one.rule, one.message) not in known]
+    new = [finding for finding in others if (finding.file, finding.line, finding.rule, finding.message) not in known]
     return (*findings, *new)
 
 

@@ -72,7 +72,7 @@ def combined(base: Verdict, head: JudgeAnswer, pin: ToolPin) -> Verdict:
     checks = [theirs[check.name] if check.name in left else check for check in base.checks]
     checks += [theirs[name] for name in left if name not in {check.name for check in base.checks}]
     checks.append(judge)
-    findings = with_findings_of(head, tuple(one for one in base.findings if one.gate not in left))
+    findings = with_findings_of(head, tuple(finding for finding in base.findings if finding.gate not in left))
     status = exit_status(checks)
     notes = [f"Judged by neuroscale {__version__}, the base's pin, and by {pin.version}, the change's."]
     if left:

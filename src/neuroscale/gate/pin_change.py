@@ -16,8 +16,16 @@ from neuroscale.gate.evaluation import file_finding, problem_findings
 from neuroscale.gate.merged_change import Change
 from neuroscale.gate.verdict import CHANGE_CHECK, Finding, Severity
 from neuroscale.repo.layout import OWN_CODE, PIN, REQUIREMENTS
-from neuroscale.repo.snapshot import Snapshot, read_all
-from neuroscale.repo.tool_pin import ToolPin, is_running, is_signed_by, pin_files, pin_problems, read_pin
+from neuroscale.repo.snapshot import FolderSnapshot, Snapshot, read_all
+from neuroscale.repo.tool_pin import (
+    ToolPin,
+    is_running,
+    is_signed_by,
+    locked_requirements,
+    pin_files,
+    pin_problems,
+    read_pin,
+)
 from neuroscale.tools.pinned_tool import package_of
 
 GATE = "pin"
@@ -71,7 +79,7 @@ def judge_pin_change(change: Change) -> PinChange:
     if any(finding.severity is Severity.ERROR for finding in findings if finding.rule != "conflict-marker"):
         return PinChange(tuple(findings))
     try:
-        locked = (_package(after) / "requirements" / "runtime.txt").read_text(encoding="utf-8")
+        locked = locked_requirements(FolderSnapshot(_package(after)))
     except (InputError, OSError) as error:
         return PinChange(tuple(findings), failure=f"the package of neuroscale {after.version} cannot be read: {error}")
     findings += _other_requirements(change.after, pin_files(after, locked)[REQUIREMENTS])

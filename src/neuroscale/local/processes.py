@@ -159,8 +159,8 @@ def _prepare_cluster(state: State, root: Path) -> None:
         Cost(state).prepare(nodes, load_catalog(snapshot), tuple(dict.fromkeys(lists)), root / opencost.VALUES)
         others = Cost(state).scrape(root / opencost.SCRAPE)
     Alertmanager(state).prepare(root / rendered_alertmanager.path_of(local_environment(settings)))
-    told = Alertmanager(state).address if Alertmanager(state).is_asked_for else ""
-    Prometheus(state).prepare(root / monitoring.SCRAPE, [root / path for path in monitoring.RULES], others, told)
+    receiver = Alertmanager(state).address if Alertmanager(state).is_asked_for else ""
+    Prometheus(state).prepare(root / monitoring.SCRAPE, [root / path for path in monitoring.RULES], others, receiver)
 
 
 def _nodes(state: State, settings: Settings, snapshot: FolderSnapshot) -> list[Object]:

@@ -19,9 +19,9 @@ from neuroscale.rendering.platform.policy_lists import render_policy_lists
 from neuroscale.rendering.scaffolder.form import as_configured
 from neuroscale.rendering.scaffolder.template import DEFINITION, load_template
 from neuroscale.repo.layout import CODE_OWNERS, PIN, PRICES, REQUIREMENTS, TEMPLATE, FileClass, file_class
-from neuroscale.repo.snapshot import ChangedSnapshot, MemorySnapshot, Snapshot, read_text
+from neuroscale.repo.snapshot import ChangedSnapshot, MemorySnapshot, Snapshot
 from neuroscale.repo.three_way_merge import Merged
-from neuroscale.repo.tool_pin import ToolPin, pin_files
+from neuroscale.repo.tool_pin import ToolPin, locked_requirements, pin_files
 
 Merge = Callable[[bytes, bytes, bytes], Merged]
 """Merges the contents of a file: the earlier version's, the repository's, the new version's."""
@@ -54,7 +54,7 @@ class ToolVersion:
     @property
     def locked(self) -> str:
         """The tool's own requirements, each with its digests."""
-        return read_text(self.delivered, "requirements/runtime.txt")
+        return locked_requirements(self.delivered)
 
 
 @dataclass(frozen=True)

@@ -209,9 +209,14 @@ def pin_text(pin: ToolPin) -> str:
 
 
 def pin_files(pin: ToolPin, locked: str) -> dict[str, str]:
-    """The pin and the requirements, by path. `locked`: the tool's own requirements."""
+    """The pin and the requirements, by path. `locked`: the version's `locked_requirements`."""
     own = f"{requirement(pin.version, pin.sha256)}\n"
     return {PIN: pin_text(pin), REQUIREMENTS: f"{locked.rstrip()}\n{own}"}
+
+
+def locked_requirements(delivered: Snapshot) -> str:
+    """The tool's own requirements, each with its digests, in the files that a version delivers. Raises InputError."""
+    return read_text(delivered, "requirements/runtime.txt")
 
 
 def requirement(version: str, sha256: str) -> str:

@@ -55,27 +55,27 @@ def of_services(upgrades: Mapping[ServicePath, Upgrade | str], count: int) -> li
 
 def parts(upgrade: RepositoryUpgrade, newer: Iterable[ListedRelease], services: Iterable[str]) -> tuple[str, ...]:
     """The sections of a pull request's description, the most important first."""
-    told = [f"### Services\n\n{_listed(services)}\n\n{markdown(AFTERWARDS)}"]
+    sections = [f"### Services\n\n{_listed(services)}\n\n{markdown(AFTERWARDS)}"]
     for release in newer:
         if changes := _changes(release.changes):
-            told.append(f"### What {release.version} brings\n\n{changes}")
+            sections.append(f"### What {release.version} brings\n\n{changes}")
     for name, paths in groups(upgrade).items():
         files = _listed(paths, code=True)
-        told.append(
+        sections.append(
             f"<details><summary>{name}: {plainly_counted(len(paths), 'file')}</summary>\n\n{files}\n\n</details>"
         )
-    return tuple(told)
+    return tuple(sections)
 
 
 def _changes(text: str) -> str:
     """A part of the changelog as plain lines and lists: its text comes from outside."""
-    told = []
+    rows = []
     for line in text.splitlines():
         words = line.strip().lstrip("#").strip()
         if words:
             item = words.startswith("- ")
-            told.append(f"- {markdown(words[2:])}" if item else f"\n{markdown(words)}\n")
-    return "\n".join(told).strip()
+            rows.append(f"- {markdown(words[2:])}" if item else f"\n{markdown(words)}\n")
+    return "\n".join(rows).strip()
 
 
 def _listed(lines: Iterable[str], *, code: bool = False) -> str:

@@ -71,7 +71,7 @@ def environment_of(requirements: str) -> Path:
 
 @contextlib.contextmanager
 def _fetching(cache: _Cache, name: str, doing: str) -> Iterator[Path]:
-    """A file for requirements, while nobody else fetches the same. What is told of it goes to standard error."""
+    """A file for requirements, while nobody else fetches the same. Its progress goes to standard error."""
     lock = cache.folder / "locks" / f"{name}.lock"
     with contextlib.redirect_stdout(sys.stderr), locked(lock, doing), tempfile.TemporaryDirectory() as scratch:
         try:

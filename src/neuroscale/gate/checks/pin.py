@@ -43,7 +43,8 @@ _CONFLICT = b"<<<<<<< ours\na: 1\n=======\na: 2\n>>>>>>> theirs\n"
 def _caught() -> int:
     """The number of known-bad pins. Raises UntrustedError if a rule does not find its own."""
     for rule, values in _TRIPWIRES.items():
-        if [one.rule for one in rules_on(_BASE, _BASE.model_copy(update=values), [PIN, REQUIREMENTS])] != [rule]:
+        findings = rules_on(_BASE, _BASE.model_copy(update=values), [PIN, REQUIREMENTS])
+        if [finding.rule for finding in findings] != [rule]:
             raise UntrustedError(f"the pin check did not find its tripwire for the rule {rule!r}.")
     if not conflict_markers(MemorySnapshot({PIN: _CONFLICT}), [PIN]):
         raise UntrustedError("the pin check did not find its tripwire, a conflict marker.")
